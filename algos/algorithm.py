@@ -10,7 +10,7 @@ Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -177,6 +177,30 @@ class Algorithm:
         of_targets = {*self.target_hypers}.difference(unused)
         own = () if self.hypers is None else [one.name for one in fields(self.hypers)]
         return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary, own)
+
+    def check(self) -> None:
+        """Raise ValueError if a field has the wrong type, because users write algorithms."""
+        functions = ["recipe", "network", *(() if self.backward else ("loss", "targets"))]
+        functions += [name for name in ("fixed_advantage", "backward") if getattr(self, name) is not None]
+        texts = (list, tuple, set, frozenset)
+        own = self.hypers if isinstance(self.hypers, type) and is_dataclass(self.hypers) else None
+        wanted = {
+            **{name: (callable(getattr(self, name)), "a function") for name in functions},
+            "optimizer": (
+                isinstance(self.optimizer, Optimizer),
+                "an Optimizer, such as pbt_rl.algos.optim.ADAM",
+            ),
+            "loss_hypers": (isinstance(self.loss_hypers, texts), "a tuple of names"),
+            "target_hypers": (isinstance(self.target_hypers, texts), "a tuple of names"),
+            "statistics": (isinstance(self.statistics, Mapping), "a dict, name -> explanation"),
+            "hypers": (
+                self.hypers is own and (own is None or all("bounds" in one.metadata for one in fields(own))),
+                "a dataclass whose fields are declared with pbt_rl.algos.hypers.hyper(...)",
+            ),
+        }
+        for name, (good, kind) in wanted.items():
+            if not good:
+                raise ValueError(f"Algorithm({name}=...) is {getattr(self, name)!r}: it must be {kind}")
 
     @property
     def measures_kl(self) -> bool:

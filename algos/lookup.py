@@ -49,4 +49,8 @@ def load(name: str) -> Algorithm:
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
             f"algorithm {name!r} has type {type(found).__name__}: it must be a pbt_rl.algos.algorithm.Algorithm"
         )
+    try:
+        found.check()
+    except ValueError as error:
+        raise ValueError(f"algorithm {name!r}: {error}") from error
     return found

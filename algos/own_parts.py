@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import copy
 import inspect
-import traceback
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pbt_rl.errors import place_of
 from pbt_rl.registry import load_object
 
 from .cores import Core
 from .encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image, is_text
-
-_TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
@@ -39,10 +36,24 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     try:
         module = factory(*arguments) if callable(factory) else factory
     except Exception as error:
-        raise ValueError(f"{name} raised {type(error).__name__} when constructed: {error}") from error
+        raise ValueError(failed(name, error, " when constructed")) from error
     if isinstance(module, nn.Module):
         return module
     raise ValueError(f"{name} returned {type(module).__name__}: its factory must return a torch.nn.Module")
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def copied(name: str, module: Module) -> Module:
+    """Copy a module. Raises NetworkError if the module cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # custom modules may raise any exception
+        raise NetworkError(
+            f"{name} cannot be copied ({error}). Remove objects that copy.deepcopy cannot copy from its modules, such "
+            "as locks, open files and writers. Detach tensors that forward keeps in a module"
+        ) from error
 
 
 @contextmanager
@@ -59,6 +70,27 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
             f"{name} changes its buffers {', '.join(changed)} in forward, but all policies share them: "
             "use a normalisation without running statistics, such as GroupNorm or LayerNorm"
         )
+
+
+@contextmanager
+def constant_inputs(name: str, inputs: Mapping[str, Tensor]) -> Iterator[None]:
+    """Raise NetworkError if code in this context writes to an input, because others read the input afterwards."""
+    before = {key: (version(x), x.clone()) for key, x in inputs.items()}
+    yield
+    changed = [
+        key for key, x in inputs.items() if version(x) != before[key][0] or not torch.equal(x, before[key][1])
+    ]
+    if changed:
+        raise NetworkError(
+            f"{name} changes its input {', '.join(changed)} in place, but the learner reads the input again: use "
+            "operations that return new tensors, such as x + 1 instead of x.add_(1) or x += 1, and layers with "
+            "inplace=False"
+        )
+
+
+def version(x: Tensor) -> int:
+    """Return the number of writes to a tensor. It detects writes that change no value of an example."""
+    return 0 if x.is_inference() else x._version  # noqa: SLF001 - torch has no public name
 
 
 class _MixedNorms(TorchFunctionMode):
@@ -99,12 +131,14 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # custom modules may raise any exception
-        text = str(error).splitlines()
         half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
-        raise NetworkError(
-            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'no message'}. "
-            f"Inputs: {described(inputs)}{half}"
-        ) from error
+        raise NetworkError(f"{failed(name, error)}. Inputs: {described(inputs)}{half}") from error
+
+
+def failed(name: str, error: BaseException, when: str = "") -> str:
+    """Describe an exception of the user's code in one line."""
+    text = (str(error).splitlines() or ["no message"])[0]
+    return f"{name} raised {type(error).__name__}{place_of(error)}{when}: {text}"
 
 
 def described(value: Any) -> str:
@@ -123,39 +157,22 @@ def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
     raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
 
 
-def place_of(error: Exception) -> str:
-    """Return file and line of the user's code in a traceback, in parentheses; "" if unknown."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    files = [(Path(frame.filename), frame.lineno) for frame in frames]
-    own = [(file, line) for file, line in files if _TORCH not in file.parents and file != Path(__file__)]
-    return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
-
-
 def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
     """Raise NetworkError if weights of a custom module cannot be trained. out: result of a forward pass."""
-    registered = {*map(id, module.modules()), *map(id, module.parameters())}
-
-    def forgotten(value: object) -> bool:
-        weights = value.parameters() if isinstance(value, nn.Module) else [value]
-        trained = any(isinstance(one, nn.Parameter) and one.requires_grad for one in weights)
-        return trained and id(value) not in registered
-
-    for owner in module.modules():
-        for attribute, value in vars(owner).items():
-            inner = value.values() if isinstance(value, dict) and not attribute.startswith("_") else value
-            if not isinstance(inner, list | tuple | ValuesView):
-                continue
-            if any(map(forgotten, inner)):
-                raise NetworkError(
-                    f"{name}: its attribute {attribute} is a {type(value).__name__} of modules or parameters, whose "
-                    "weights are neither trained nor saved: use nn.ModuleList, nn.ModuleDict or nn.ParameterList"
-                )
     trained = any(parameter.requires_grad for parameter in module.parameters())
     if trained and not out.requires_grad and not torch.is_inference_mode_enabled():
         raise NetworkError(
             f"{name} returns a tensor without gradient, so that its weights are never trained: remove detach, "
             "torch.no_grad and NumPy from forward"
         )
+
+
+def check_backward(name: str, outputs: tuple[Tensor, ...]) -> None:
+    """Run a backward pass. Raises NetworkError if the backward pass fails, for example after an in-place operation."""
+    try:
+        torch.autograd.backward([output.sum() for output in outputs if output.requires_grad])
+    except Exception as error:  # custom modules may raise any exception
+        raise NetworkError(failed(name, error, " in the backward pass")) from error
 
 
 def check_numbers(name: str, out: Tensor) -> None:
@@ -181,8 +198,6 @@ def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
         out, again, alone = part(both), part(both), part(first)
     for module, mode in training.items():
         module.training = mode
-    if alone.shape != out[:1].shape:
-        refuse(name, alone, first, f"a float tensor {list(out[:1].shape)}")
     check_numbers(name, out)
     if torch.equal(out, again) and not _close((out[:1],), (alone,)):
         raise NetworkError(
@@ -204,32 +219,44 @@ class UserEncoder(Encoder):
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
         super().__init__()
-        self._name = f"encoder {path!r}"
+        self.name = f"encoder {path!r}"
         self.names = tuple(obs_shapes)
         self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(*spec))
         self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
         self.module = make_own("encoder", path, dict(obs_shapes))
         self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
-        with constant_buffers(self._name, self.module):
-            self.size = self._try(obs_shapes)
+        self._shapes = dict(obs_shapes)
+        with constant_buffers(self.name, self.module):
+            self._try()
 
-    def _try(self, obs_shapes: ObsShapes) -> int:
+    def example(self, seed: int) -> tuple[dict[str, Tensor]]:
+        """Draw two observations of 0 and 1, which are legal even as indices of an embedding."""
+        random = torch.Generator().manual_seed(seed)
+        return (
+            {
+                name: torch.zeros((2, *shape), dtype=getattr(torch, dtype)).random_(0, 2, generator=random)
+                for name, (shape, dtype) in self._shapes.items()
+            },
+        )
+
+    def _try(self) -> None:
         """Determine F by a dry run on two observations. Raises NetworkError."""
-        obs = {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-        with torch.enable_grad():
-            out = self._features(obs)
+        (obs,) = self.example(0)
+        zeros = {name: torch.zeros_like(array) for name, array in obs.items()}
+        with torch.enable_grad(), constant_inputs(self.name, zeros):
+            out = self._features(zeros)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
-            refuse(self._name, out, obs, "a float tensor [2, F]")
-        check_gradient(self._name, self.module, out)
-        random = torch.Generator().manual_seed(0)
-        for array in obs.values():
-            array.random_(0, 2, generator=random)  # 0 and 1 are legal even as indices of an embedding
-        check_samples(self._name, self, obs, {name: array[:1] for name, array in obs.items()})
-        return int(out.shape[1])
+            refuse(self.name, out, obs, "a float tensor [2, F]")
+        check_gradient(self.name, self.module, out)
+        self.size = int(out.shape[1])
+        check_samples(self.name, self, obs, {name: array[:1] for name, array in obs.items()})
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
-        out: Tensor = self._features(obs)
+        out = self._features(obs)
+        size = (len(next(iter(obs.values()))), self.size)
+        if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
+            refuse(self.name, out, obs, f"a float tensor {list(size)}")
         return out.to(weights_dtype(self.module))
 
     def _features(self, obs: Mapping[str, Tensor]) -> Any:
@@ -241,7 +268,7 @@ class UserEncoder(Encoder):
                 ready[name] = x if self.raw_pixels else channels_last(x.to(dtype)) / 255
             else:
                 ready[name] = obs[name] if name in self.texts else obs[name].float()
-        return call_own(self._name, self.module, ready)
+        return call_own(self.name, self.module, ready)
 
 
 class UserCore(Core):
@@ -259,17 +286,29 @@ class UserCore(Core):
 
     def __init__(self, path: str, size: int) -> None:
         super().__init__()
-        self._name = f"core {path!r}"
+        self.name = f"core {path!r}"
         self.module = make_own("core", path, size)
         width = getattr(self.module, "state_size", None)
         if not isinstance(width, int) or isinstance(width, bool) or width < 0:
             raise ValueError(
-                f"{self._name} has state_size {width!r}: set it to the size of its state, 0 for none"
+                f"{self.name} has state_size {width!r}: set it to the size of its state, 0 for none"
             )
         self.state_size = width
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
-        with constant_buffers(self._name, self.module):
-            self.size = self._try(size)
+        self._features = size
+        with constant_buffers(self.name, self.module):
+            self.size = self._try()
+
+    def example(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw features and state of four steps of two rows. Row 0 starts an episode at step 2."""
+        random = torch.Generator().manual_seed(seed)
+        first = torch.zeros(4, 2, dtype=torch.bool)
+        first[2, 0] = True
+        return (
+            torch.randn(4, 2, self._features, generator=random),
+            torch.randn(2, self.state_size, generator=random),
+            first,
+        )
 
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
@@ -277,42 +316,55 @@ class UserCore(Core):
         """Compute features and the next state. Raises NetworkError."""
         more = (cut_TB,) if self._cuts else ()
         given = (x_TBF, state_BS, first_TB)
-        answer = call_own(self._name, self.module, *given, *more)
+        answer = call_own(self.name, self.module, *given, *more)
         steps, rows = first_TB.shape
         match answer:
             case (Tensor() as out, Tensor() as after) if out.is_floating_point() and (
-                (out.shape[:-1], after.shape) == (first_TB.shape, state_BS.shape)
+                (out.shape, after.shape)
+                == ((steps, rows, getattr(self, "size", out.shape[-1])), state_BS.shape)
             ):
                 return out.to(weights_dtype(self.module)), after.float()
         wanted = f"(float features [{steps}, {rows}, G], state {list(state_BS.shape)})"
-        refuse(self._name, answer, given, wanted)
+        refuse(self.name, answer, given, wanted)
 
     @torch.no_grad()
-    def _try(self, size: int) -> int:
+    def _try(self) -> int:
         """Check the core by a dry run and return G. Raises ValueError."""
-        random = torch.Generator().manual_seed(0)
-        x = torch.randn(4, 2, size, generator=random)
-        state, other = torch.randn(2, 2, self.state_size, generator=random)
-        first = torch.zeros(4, 2, dtype=torch.bool)
-        first[2] = True
-        with torch.enable_grad():  # in training mode, because some modules change buffers only in it
-            check_gradient(self._name, self.module, self(x, state, first)[0])
-        tried = copy.deepcopy(self).eval()
+        x, state, first = self.example(0)
+        other = self.example(1)[1]
+        # in training mode, because some modules change buffers only in it
+        with torch.enable_grad(), constant_inputs(self.name, {"state": state, "first": first}):
+            out = self(x.clone(), state, first)[0]
+        check_gradient(self.name, self.module, out)
+        evaluated = copied(self.name, self).eval()
+
+        def tried(x: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+            answer: tuple[Tensor, Tensor] = evaluated(
+                x.clone(), state, first
+            )  # a core may write to the features
+            return answer
+
         out, last = tried(x, state, first)
-        check_numbers(self._name, out)
-        steps = []
+        check_numbers(self.name, out)
+        steps, after = [], state
         for t in range(4):
-            one, state = tried(x[t : t + 1], state, first[t : t + 1])
+            one, after = tried(x[t : t + 1], after, first[t : t + 1])
             steps.append(one)
-        if not _close((out, last), (torch.cat(steps), state)):
+        if not _close((out, last), (torch.cat(steps), after)):
             raise ValueError(
-                f"{self._name} computes different features for 4 steps in one call and in 4 calls: a step may depend "
-                "only on the state and on earlier steps"
+                f"{self.name} computes different features for 4 steps in one call and in 4 calls: a step may depend "
+                "only on the given state and on earlier steps of the call"
+            )
+        alone, last_alone = tried(x[:, 1:], state[1:], first[:, 1:])
+        if not _close((out[:, 1:], last[1:]), (alone, last_alone)):
+            raise ValueError(
+                f"{self.name} computes another result for a row alone than for the same row beside another: a row may "
+                "depend only on its own features, state and `first`"
             )
         again, last_again = tried(x, other, first)
-        if not _close((out[2:], last), (again[2:], last_again)):
+        if not _close((out[2:, :1], last[:1]), (again[2:, :1], last_again[:1])):
             raise ValueError(
-                f"{self._name} does not reset its state at a `first` step: zero the state there, with "
+                f"{self.name} does not reset its state at a `first` step: zero the state there, with "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"
             )
         return int(out.shape[-1])
@@ -331,29 +383,148 @@ class UserHead(nn.Module):
 
     def __init__(self, part: str, path: str, size: int, outputs: int, *, logits: bool) -> None:
         super().__init__()
-        self._name, self._outputs = f"{part} {path!r}", outputs
+        self.name, self._features, self._outputs = f"{part} {path!r}", size, outputs
         self.module = make_own(part, path, size, outputs)
-        with constant_buffers(self._name, self.module), torch.enable_grad():
-            check_gradient(self._name, self.module, self(torch.zeros(2, size)))
-        features = torch.randn(2, size, generator=torch.Generator().manual_seed(0))
-        check_samples(self._name, self, features, features[:1])
+        (features,) = self.example(0)
+        with (
+            constant_buffers(self.name, self.module),
+            constant_inputs(self.name, {"features": features}),
+            torch.enable_grad(),
+        ):
+            check_gradient(self.name, self.module, self(features))
+        check_samples(self.name, self, features, features[:1])
         if logits and outputs > 1:
-            self._check_logits(self(features))
+            with torch.no_grad():
+                self._check_logits(self(features))
+
+    def example(self, seed: int) -> tuple[Tensor]:
+        """Draw features of two samples."""
+        return (torch.randn(2, self._features, generator=torch.Generator().manual_seed(seed)),)
 
     def _check_logits(self, out: Tensor) -> None:
         """Raise NetworkError if a result looks like the output of a softmax. out: [N, outputs]."""
         if (out >= 0).all() and torch.allclose(out.sum(-1), torch.ones(len(out)), atol=1e-3):
             raise NetworkError(
-                f"{self._name} returns probabilities, whose softmax would be nearly uniform: return logits, without "
+                f"{self.name} returns probabilities, whose softmax would be nearly uniform: return logits, without "
                 "softmax"
             )
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [..., F] to [..., outputs]. Raises NetworkError."""
         rows = features.flatten(0, -2)
-        out = call_own(self._name, self.module, rows)
+        out = call_own(self.name, self.module, rows)
         size = (len(rows), self._outputs)
         if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
-            refuse(self._name, out, rows, f"a float tensor {list(size)}")
+            refuse(self.name, out, rows, f"a float tensor {list(size)}")
         shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
         return shaped
+
+
+Own = UserEncoder | UserCore | UserHead
+NAMED = 4
+"""Maximum number of weights that a warning names."""
+
+
+def check_again(net: nn.Module, again: nn.Module) -> list[str]:
+    """Check that custom modules compute only with weights and inputs. Return warnings of weights without gradient.
+
+    Raises NetworkError. again: second network that was built with the options of `net`.
+    """
+    parts, others = ([one for one in built.modules() if isinstance(one, Own)] for built in (net, again))
+    warnings: list[str] = []
+    for part, other in zip(parts, others, strict=True):
+        warnings += _check_gradients(copy.deepcopy(part))
+        _check_reproducible(copy.deepcopy(part), other)
+    return warnings
+
+
+def _check_gradients(part: Own) -> Iterator[str]:
+    """Raise NetworkError if a tensor that needs a gradient is not a parameter. Warn of parameters without gradient."""
+    parameters = {id(one): one for one in part.parameters()}
+    with torch.enable_grad():
+        learning, acting = _outputs(part, 0), _outputs(part.eval(), 1)
+    # A tensor in only one of the graphs was created in forward. All tensors still exist, so that each `id` is unique.
+    first, second = ({id(leaf): leaf for leaf in _leaves(outputs)} for outputs in (learning, acting))
+    lost = sorted(
+        str(list(leaf.shape)) for key, leaf in first.items() if key in second.keys() - parameters.keys()
+    )
+    if lost:
+        raise NetworkError(
+            f"{part.name} computes with weights that are neither trained nor saved (shapes {', '.join(lost)}), because "
+            "they are not parameters of the module: use nn.ModuleList, nn.ModuleDict and nn.Parameter, or "
+            "requires_grad=False for weights that every construction makes equal. In a copy of a module, lambdas and "
+            "torch.jit modules still compute with the weights of the original: use methods instead"
+        )
+    check_backward(part.name, (*learning, *acting))
+    named = [(name, one) for name, one in part.module.named_parameters() if one.requires_grad]
+    unused = [name for name, one in named if one.grad is None]
+    if unused:
+        more = f" and {len(unused) - NAMED} more" if len(unused) > NAMED else ""
+        yield (
+            f"{part.name}: with example inputs, no gradient reaches {len(unused)} of {len(named)} weights "
+            f"({', '.join(unused[:NAMED])}{more}). If no other input uses them, they are never trained: remove detach "
+            "and torch.no_grad, or set requires_grad=False if they are unused or fixed"
+        )
+
+
+def _leaves(outputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """Yield the tensors to which a backward pass from `outputs` adds gradients."""
+    nodes = {output.grad_fn for output in outputs if output.grad_fn is not None}
+    seen = {*nodes}
+    while nodes:
+        node = nodes.pop()
+        if type(node).__name__ == "AccumulateGrad":
+            yield node.variable  # type: ignore[attr-defined] # only this type of node has a variable
+        new = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= new
+        nodes |= new
+
+
+def _check_reproducible(part: Own, other: Own) -> None:
+    """Raise NetworkError if equal weights and inputs do not give equal results."""
+    drawn = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for mine, others in zip(part.parameters(), other.parameters(), strict=True):
+            if mine.requires_grad:  # a weight of 0 may hide what is multiplied by it
+                mine.add_(torch.randn(mine.shape, generator=drawn), alpha=0.01)
+            others.copy_(mine)
+    once, twice = _results(part, 1)
+    seeded = _same(once, _results(part, 1)[0])
+    if seeded and not _same(once, _results(part, 2)[0]):
+        raise NetworkError(
+            f"{part.name} computes other results for an input if other inputs preceded it: forward may keep nothing in "
+            "the module that a later result depends on. For memory within an episode, use the state of a core"
+        )
+    if seeded and _same(once, twice) and not _same(once, _results(other, 1)[0]):
+        raise NetworkError(
+            f"{part.name} computes other results if its weights are loaded into a new construction of it, as "
+            "evaluation and resumed runs do: it has random tensors that are neither parameters nor buffers. Make them "
+            "nn.Parameter (with requires_grad=False if they are not learned)"
+        )
+
+
+def _results(part: Own, earlier: int) -> list[list[Tensor]]:
+    """Compute two results for an input, each in training and in evaluation mode, by a copy of a part.
+
+    earlier: seed of an input that precedes. The results differ if the part has its own generator of random numbers.
+    """
+    part, found = copy.deepcopy(part), list[list[Tensor]]([[], [], []])
+    for learning in (True, False):
+        if not learning:
+            part.eval()
+        for seed, results in zip((earlier, 0, 0), found, strict=True):
+            with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(learning):
+                torch.default_generator.manual_seed(0)
+                results += [one.detach() for one in _outputs(part, seed)]
+    return found[1:]
+
+
+def _outputs(part: Own, seed: int) -> tuple[Tensor, ...]:
+    outputs = part(*part.example(seed))
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _same(some: list[Tensor], others: list[Tensor]) -> bool:
+    """True if results of the same operations are equal. Threads may round differently."""
+    pairs = zip(some, others, strict=True)
+    return all(torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs)

@@ -12,9 +12,12 @@ The command line prints ConfigError and EnvSetupError with exit code 2, and RunF
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -41,6 +44,22 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
     if not condition:
         typed = " ".join(map(str, value)) if isinstance(value, tuple) else value
         raise ConfigError(f"--{option} {typed} cannot be used: {remedy}")
+
+
+_OURS = (f"{Path(__file__).parent}/", "<frozen ")
+_LIBRARIES = tuple(f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "purelib", "platlib"))
+
+
+def place_of(error: BaseException) -> str:
+    """Return ` (FILE, line N)` of the innermost line of the user's code in a traceback. Empty without user's code.
+
+    An installed package counts as the user's code only if the traceback contains no other file of the user.
+    """
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    not_theirs = _OURS if torch is None else (*_OURS, f"{Path(torch).parent}/")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(not_theirs)]
+    frames = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 @contextmanager

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields, is_dataclass, replace
-from posixpath import basename
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError, place_of, require
 from pbt_rl.options.values import allowed, allows, as_type
 from pbt_rl.registry import load_object
 
@@ -140,8 +138,6 @@ def named(who: str, method: str = "") -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{basename(last.filename)}, line {last.lineno}"
         where = f" in {method}" if method else ""
         text = (str(error).splitlines() or ["without a message"])[0]
-        raise ConfigError(f"{who} raised {type(error).__name__} ({place}){where}: {text}") from error
+        raise ConfigError(f"{who} raised {type(error).__name__}{place_of(error)}{where}: {text}") from error

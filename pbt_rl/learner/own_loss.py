@@ -1,21 +1,23 @@
 """Checks of custom networks and losses before training.
 
-A loss is tested on synthetic samples in both ways in which updates call it: directly, and under torch.func.vmap.
+A loss is tested on synthetic samples in both ways in which updates call it: directly, and under torch.func.vmap. The
+functions for targets and advantages are tested on synthetic samples of two policies.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
+from pbt_rl.algos.algorithm import LossInputs, Present, UpdateSettings
+from pbt_rl.algos.batch import Samples
 from pbt_rl.algos.lookup import ALGORITHMS
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.own_parts import place_of
+from pbt_rl.algos.own_parts import check_again, check_backward, constant_inputs, copied, described, failed
+from pbt_rl.algos.rollout import FIELDS, Span
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import EnvSpec
@@ -25,14 +27,15 @@ from pbt_rl.learner.build import (
     build_net,
     compute_dtype,
     network_errors,
+    obs_layouts,
     one_thread,
     update_settings,
 )
 
 
 @one_thread()
-def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Build a network, and check custom modules and a custom loss. Raises ConfigError.
+def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> tuple[str, ...]:
+    """Build a network, and check custom modules and a custom loss. Return warnings. Raises ConfigError.
 
     devices: devices of the run. The modules are checked in the compute dtypes of these devices.
     """
@@ -40,33 +43,34 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     if ":" in config.algo or ALGORITHMS.is_external(config.algo):
         values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
         try:
-            check_loss(update_settings(config, spec), values)
+            settings = update_settings(config, spec)
+            check_loss(settings, values)
+            check_targets(settings, values, example_samples(spec, net.state_size, config.learner.rollout))
         except ValueError as error:
             raise ConfigError(f"--algo {config.algo}: {error}") from error
     if not config.model.own_parts:
-        return
-    _check_parts(net, build_net(spec, config.model, config.algorithm))
+        return ()
+    warnings = _check_parts(net, build_net(spec, config.model, config.algorithm))
     inputs = blank_inputs(spec, net.state_size, 3)
+    with torch.enable_grad(), network_errors(), constant_inputs("the network", inputs[0]):
+        check_backward("the network", net(*inputs))
+    net.zero_grad()
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
         for parameter in net.body.parameters():  # only parameters, as in a pack
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
+    return warnings
 
 
-def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Check that a network can be copied, and that its buffers are not random. Raises ConfigError.
+def _check_parts(net: PolicyNet, again: PolicyNet) -> tuple[str, ...]:
+    """Check that a network can be copied, and that its results depend only on weights and inputs. Return warnings.
 
-    again: second network that was built with the options of `net`.
+    Raises ConfigError. again: second network that was built with the options of `net`.
     """
-    try:
-        copy.deepcopy(net)
-    except Exception as error:  # custom modules may raise any exception
-        raise ConfigError(
-            f"--model: the network cannot be copied ({error}). Remove objects that copy.deepcopy cannot copy, such as "
-            "locks, open files and writers, from its modules"
-        ) from error
+    with network_errors():
+        copied("the network", net)
     others = dict(again.named_buffers())
     if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
         raise ConfigError(
@@ -74,6 +78,8 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
             "share buffers, and checkpoints do not contain buffers. Draw them with torch.Generator().manual_seed(0), "
             "or make them parameters (with requires_grad=False if they are not learned)"
         )
+    with network_errors():
+        return tuple(check_again(net, again))
 
 
 POLICIES, SAMPLES = 2, 16
@@ -91,36 +97,44 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
     algorithm = settings.algorithm
     if algorithm.backward is not None:
         return
-    if unknown := [name for name in algorithm.loss_hypers if name not in values]:
-        raise ValueError(
-            f"unknown hyperparameters in loss_hypers: {', '.join(unknown)}. Declare them in a dataclass and pass the "
-            f"dataclass as Algorithm(hypers=...). Known hyperparameters: {', '.join(values)}"
-        )
+    for field in ("loss_hypers", "target_hypers"):
+        if unknown := [name for name in getattr(algorithm, field) if name not in values]:
+            raise ValueError(
+                f"unknown hyperparameters in {field}: {', '.join(unknown)}. Declare them in a dataclass and pass the "
+                f"dataclass as Algorithm(hypers=...). Known hyperparameters: {', '.join(values)}"
+            )
     hypers = {name: torch.full((POLICIES,), float(values[name])) for name in algorithm.loss_hypers}
 
     def of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> Any:
         return algorithm.loss(inputs, hypers, settings)
 
-    who = f"loss {getattr(algorithm.loss, '__name__', 'of the algorithm')!r}"
-    for packed in (False, True):
-        inputs = _made_up()
+    who = _named("loss", algorithm.loss)
+    for packed, samples in ((False, SAMPLES), (False, SAMPLES + 8), (True, SAMPLES)):
+        inputs = _made_up(samples)
         try:
             if packed:
                 answer = torch.func.vmap(of_one)(inputs, hypers)
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
         except Exception as error:
-            text = (str(error).splitlines() or ["no message"])[0].partition(" We don't support")[0]
-            how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
-            raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error
+            how = (
+                " under torch.func.vmap (no .item(), no `if` on a value)"
+                if packed
+                else f" for {samples} samples"
+            )
+            raise ValueError(failed(who, error, how).partition(" We don't support")[0]) from error
         _check_answer(who, answer, settings, (POLICIES,) if packed else ())
         _check_gradients(who, answer[0], inputs)
 
 
-def _made_up() -> LossInputs:
+def _named(field: str, function: Any) -> str:
+    return f"{field} {getattr(function, '__name__', 'of the algorithm')!r}"
+
+
+def _made_up(samples: int) -> LossInputs:
     """Return random samples of two policies, [2, N]. The last INVALID samples are invalid."""
     drawn = torch.Generator().manual_seed(0)
-    valid = torch.ones((POLICIES, SAMPLES), dtype=torch.bool)
+    valid = torch.ones((POLICIES, samples), dtype=torch.bool)
     valid[:, -INVALID:] = False
 
     def numbers() -> Tensor:
@@ -163,3 +177,73 @@ def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
             f"{who}: invalid samples (they contain NaN) change the loss or its gradient. Apply "
             "pbt_rl.algos.losses.masked(x, s.valid) before other operations on x, and use mean(x, s.valid)"
         )
+
+
+ROWS = 5
+
+
+def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
+    """Return random samples of two policies, [2, T, ROWS, ...]. In row 0 an episode ends, and a step is invalid."""
+    drawn = torch.Generator().manual_seed(0)
+    sizes = {"action": spec.action.components, "state": state_size}
+    dtypes = {"bool": torch.bool, "float32": torch.float32, "action": getattr(torch, spec.action.dtype)}
+    fields: dict[str, Any] = {}
+    for name, field in FIELDS.items():
+        length = () if field.span is Span.START else (steps,)
+        size = (POLICIES, *length, ROWS, *((sizes[field.width],) if field.width else ()))
+        zeros = torch.zeros(size, dtype=dtypes[field.dtype])
+        fields[name] = torch.rand(size, generator=drawn) + 0.1 if field.dtype == "float32" else zeros
+    valid = torch.ones((POLICIES, steps, ROWS), dtype=torch.bool)
+    fields["terminated"][:, 0, 0], valid[:, -1, 0] = True, False
+    stored = {name: layout.stored for name, layout in obs_layouts(spec).items()}
+    obs = {
+        name: torch.zeros((POLICIES, steps, ROWS, *row), dtype=dtype) for name, (dtype, row) in stored.items()
+    }
+    return Samples(obs=obs, valid=valid, last_value=torch.rand((POLICIES, ROWS), generator=drawn), **fields)
+
+
+@torch.no_grad()
+def check_targets(settings: UpdateSettings, values: Mapping[str, float], samples: Samples) -> None:
+    """Compute an algorithm's advantages or targets as updates do. Raises ValueError with a one-line message.
+
+    values: values of all hyperparameters, by name.
+    """
+    algorithm = settings.algorithm
+    if algorithm.backward is not None:
+        return
+    read = algorithm.reads(use_vtrace=settings.use_vtrace)
+    if "gamma" not in read:
+        raise ValueError("target_hypers lacks gamma, which every algorithm needs: add 'gamma'")
+    hypers = {name: torch.full((POLICIES,), float(value)) for name, value in values.items() if name in read}
+    if algorithm.fixed_advantage is not None:
+        who = _named("fixed_advantage", algorithm.fixed_advantage)
+        advantage = _tried(who, algorithm.fixed_advantage, samples, hypers, settings)
+        if advantage is not None:
+            _check_steps(who, advantage, samples.valid)
+            return
+    who = _named("targets", algorithm.targets)
+    present = Present(samples.log_prob, samples.value, samples.valid, torch.ones(POLICIES))
+    answer = _tried(who, algorithm.targets, samples, hypers, present, settings)
+    if not (isinstance(answer, tuple | list) and len(answer) == 2):
+        raise ValueError(f"{who} returned {described(answer)}: it must return (targets, advantages)")
+    for one in answer:
+        _check_steps(who, one, samples.valid)
+
+
+def _tried(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the user. Raises ValueError with a one-line message."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        hint = ". Are all hyperparameters in target_hypers?" if isinstance(error, KeyError) else ""
+        raise ValueError(f"{failed(who, error)}{hint}") from error
+
+
+def _check_steps(who: str, answer: Any, valid: Tensor) -> None:
+    if not (isinstance(answer, Tensor) and answer.shape == valid.shape):
+        raise ValueError(
+            f"{who} returned {described(answer)} for {list(valid.shape)} samples (policies, steps, rows): return a "
+            "tensor of this shape"
+        )
+    if not answer[valid].isfinite().all():
+        raise ValueError(f"{who} returns NaN or infinite numbers for example samples")

@@ -109,6 +109,8 @@ class ResolvedRun:
     table: dict[str, HyperSpec]
     spread: bool = False
     """True if packs are on other machines, which the cluster may add and remove during training."""
+    warnings: tuple[str, ...] = ()
+    """Warnings about the network."""
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
@@ -123,8 +125,8 @@ class ResolvedRun:
         for check in (control.check, evaluations.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # Detect an unusable network before processes start.
-        check_network(config, spec, [pack.device for pack in plan.packs])
-        return cls(config, options, spec, plan, value_table(config, spec.shaping))
+        warnings = check_network(config, spec, [pack.device for pack in plan.packs])
+        return cls(config, options, spec, plan, value_table(config, spec.shaping), warnings=warnings)
 
     @property
     def tuned(self) -> dict[str, HyperSpec]:

@@ -271,7 +271,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"batch {steps} steps per policy{_other_batch(resolved, pack)}; "
             f"{counted(pack.threads, 'thread')}"
         )
-    lines += [f"warning: {mistake}" for mistake in spec.mistakes]
+    lines += [f"warning: {mistake}" for mistake in (*spec.mistakes, *resolved.warnings)]
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
     lines += describe_comparisons(resolved)
     lines += control.notes(config)

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import iscoroutinefunction, isgeneratorfunction
 from multiprocessing import connection, spawn
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from pbt_rl.envs.first_trial import OURS
 from pbt_rl.envs.user_values import briefly, number_of
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import ConfigError, RunFailed, place_of
 from pbt_rl.processes.child import Child
 
 WORKER = "pbt_rl.tune.worker"
@@ -173,7 +171,7 @@ class Worker:
                 what = f"state() of member {task.member} cannot be pickled: {error}"
                 return Failure(traceback.format_exc(), what, unpicklable=True)
             text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            what = f"{self._method} of member {task.member} raised {text}{_place(error)}"
+            what = f"{self._method} of member {task.member} raised {text}{place_of(error)}"
             return Failure(traceback.format_exc(), what)
 
     def _carry_out(self, task: Task) -> Any:
@@ -206,15 +204,6 @@ class Worker:
                 self._method = "load()"
                 self._members[member].load(pickle.loads(pickled))
         return None
-
-
-def _place(error: BaseException) -> str:
-    """Return ` (FILE, line N)` of the innermost call outside pbt_rl that raised an exception, or "".
-
-    The file belongs to the user's code, or to a library that this code calls.
-    """
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _whole(made: Any) -> Member:

@@ -1,5 +1,6 @@
 """Parts of a network that a user wrote: what they receive, what is checked at the start, and how they fail later."""
 
+import copy
 import math
 import re
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from pbt_rl.algos.encoders import NetworkError
+from pbt_rl.algos.own_parts import check_again
 from tests.algos.test_models import MIXED, SMALL, VECTOR, B, T, first_flags, make, observations
 from tests.helpers import packs
 
@@ -49,16 +51,21 @@ class Detached(Reads):
         return super().forward(obs).detach()
 
 
-class Listed(Reads):
-    def __init__(self, obs_shapes):
-        super().__init__(obs_shapes)
-        self.layers = [nn.Linear(16, 16)]
-
-
 class Centred(Reads):
     def forward(self, obs):
         features = super().forward(obs)
         return features - features.mean(0)
+
+
+class Misspelled(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.second = nn.Linear(16, "16")
+
+
+class Halves(Reads):
+    def forward(self, obs):
+        return super().forward({"obs": obs["obs"].mul_(0.5)})
 
 
 class Logarithm(Reads):
@@ -71,33 +78,6 @@ class Squeezed(Reads):
         return super().forward(obs).squeeze()
 
 
-class Fixed(Reads):
-    def __init__(self, obs_shapes):
-        super().__init__(obs_shapes)
-        self.requires_grad_(False)
-        self.order = [self.read]
-
-
-class Noisy(Reads):
-    def forward(self, obs):
-        return super().forward(obs) + torch.randn(len(obs["obs"]), 1)
-
-
-class Embeds(Reads):
-    def __init__(self, obs_shapes):
-        super().__init__(obs_shapes)
-        self.embed = nn.Embedding(2, 16)
-
-    def forward(self, obs):
-        return super().forward(obs) + self.embed(obs["obs"][:, 0].long())
-
-
-class Teaches(Reads):
-    def __init__(self, obs_shapes):
-        super().__init__(obs_shapes)
-        self.teacher = [nn.Linear(5, 16).requires_grad_(False)]  # a list, so that it is not saved
-
-
 class Ungraded(nn.Linear):
     def forward(self, x):
         return super().forward(x).detach()
@@ -105,11 +85,6 @@ class Ungraded(nn.Linear):
 
 def without_gradient(features, outputs):
     return Ungraded(features, outputs)
-
-
-@pytest.mark.parametrize("encoder", ["Reads", "Fixed", "Noisy", "Embeds", "Teaches"])
-def test_an_unusual_part_is_accepted(encoder):
-    assert make(VECTOR, encoder=f"{HERE}:{encoder}").body.encoder.size == 16
 
 
 class Cutting(Running):
@@ -151,6 +126,61 @@ class NeverANumber(Running):
 class WrongState(Running):
     def forward(self, x, state, first):
         return super().forward(x, state, first)[0], state[:1]
+
+
+class ResetsAll(Running):
+    def forward(self, x, state, first):
+        return super().forward(x, state, first.any(1, keepdim=True).expand_as(first))
+
+
+class Averages(Running):
+    def forward(self, x, state, first):
+        return super().forward(x - x.mean(1, keepdim=True), state, first)
+
+
+class Remembers(Running):
+    """Ignores the given state, and keeps another."""
+
+    own = None
+
+    def forward(self, x, state, first):
+        own = state if self.own is None or self.own.shape != state.shape else self.own
+        out, after = super().forward(x, own, first)
+        self.own = after.detach()
+        return out, after
+
+
+class Overwrites(Running):
+    def forward(self, x, state, first):
+        state[first[0]] = 0.0
+        return super().forward(x, state, first)
+
+
+class Doubles(Running):
+    """Writes to the features, which only the core reads."""
+
+    def forward(self, x, state, first):
+        return super().forward(x.mul_(2), state, first)
+
+
+class Keeps(Running):
+    def forward(self, x, state, first):
+        self.features, state = super().forward(x, state, first)
+        return self.features, state
+
+
+class KeepingHead(nn.Linear):
+    """Keeps its result, for a plot."""
+
+    def forward(self, x):
+        self.result = super().forward(x)
+        return self.result
+
+
+class Widens(Reads):
+    def forward(self, obs):
+        features = super().forward(obs)
+        return features if len(features) <= 2 else features.repeat(1, 2)
 
 
 class OnlyOut(Running):
@@ -228,13 +258,20 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "WrongState"}, "float32 [1, 5] for float32 [4, 2, 16], float32 [2, 5]"),
         ({"core": "OnlyOut"}, "OnlyOut' returned float32 [4, 2, 7] for"),
         ({"core": "NoSize"}, "state_size None"),
-        ({"core": "deep"}, "raised TypeError"),
+        ({"core": "deep"}, "raised TypeError when constructed: "),
+        ({"encoder": "Misspelled"}, "Misspelled' raised TypeError (test_own_parts.py, line "),
         ({"encoder": "Flat"}, "returned float32 [16] for {'obs': float32 [2, 5]}"),
         ({"encoder": "Detached"}, "without gradient"),
         ({"core": "Still"}, "without gradient"),
         ({"policy_head": "without_gradient"}, "without gradient"),
-        ({"encoder": "Listed"}, "attribute layers is a list"),
         ({"encoder": "Centred"}, "beside another"),
+        ({"encoder": "Halves"}, "input obs in place"),
+        ({"core": "Keeps"}, "Detach tensors"),
+        ({"core": "ResetsAll"}, "for a row alone"),
+        ({"core": "Averages"}, "for a row alone"),
+        ({"core": "Remembers"}, "the given state"),
+        ({"core": "Overwrites"}, "input state in place"),
+        ({"policy_head": "rectified"}, "input features in place"),
         ({"encoder": "Logarithm"}, "returns NaN"),
         ({"core": "NeverANumber"}, "returns NaN"),
         ({"encoder": "Squeezed"}, "Squeezed' returned float32 [16] for {'obs': float32 [1, 5]}"),
@@ -265,6 +302,10 @@ class Flat(nn.Module):
 
 def counts(features, outputs):
     return nn.Sequential(nn.Linear(features, outputs), nn.BatchNorm1d(outputs, momentum=0.0))
+
+
+def rectified(features, outputs):
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(features, outputs))
 
 
 def wide(features, outputs):
@@ -338,6 +379,31 @@ def test_an_encoder_gets_pixels_as_they_are_if_it_asks():
     obs = observations(SMALL)
     net.body(obs, torch.zeros(B, 0), first_flags())
     assert torch.equal(net.body.encoder.module.seen["obs"], obs["obs"].flatten(0, 1))
+
+
+def test_a_core_may_write_to_its_features_and_a_head_may_keep_its_result():
+    nets = [make(VECTOR, core=f"{HERE}:Doubles", policy_head=f"{HERE}:KeepingHead", seed=s) for s in (0, 1)]
+    copy.deepcopy(nets[0])
+    check_again(*nets)
+
+
+def test_a_width_that_depends_on_the_number_of_samples_is_refused():
+    net = make(VECTOR, encoder=f"{HERE}:Widens")
+    with pytest.raises(
+        NetworkError, match=r"Widens' returned float32 \[12, 32\] for .*float tensor \[12, 16\]"
+    ):
+        net.body(observations(VECTOR), torch.zeros(B, 0), first_flags())
+
+
+class Shifts(Sees):
+    """Writes to the scaled image, which is a copy."""
+
+    def forward(self, obs):
+        return super().forward({"obs": obs["obs"].sub_(0.5)})
+
+
+def test_an_encoder_may_write_to_a_scaled_image():
+    make(SMALL, encoder=f"{HERE}:Shifts")
 
 
 class Fails(Sees):

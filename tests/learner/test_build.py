@@ -108,6 +108,68 @@ class Locked(Fourier):
         self.lock = threading.Lock()
 
 
+class Unregistered(Fourier):
+    """An encoder with random numbers that are not a buffer."""
+
+    def __init__(self, shapes):
+        super().__init__(shapes)
+        del self.frequencies
+        self.frequencies = torch.randn(4, 8)
+
+
+def test_random_numbers_that_no_checkpoint_has_are_refused():
+    config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Unregistered"))
+    with pytest.raises(
+        ConfigError, match=r"--model: encoder .*Unregistered.* neither parameters nor buffers"
+    ):
+        check_network(config, DISCRETE, ["cpu"])
+
+
+class Tanh(nn.Module):
+    """An encoder whose backward pass needs its result."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, obs):
+        return self.layer(obs["obs"]).tanh()
+
+
+class Passes(nn.Module):
+    """An encoder whose features are the observation itself."""
+
+    def __init__(self, shapes):
+        super().__init__()
+
+    def forward(self, obs):
+        return obs["obs"]
+
+
+class Doubles(nn.Module):
+    """A core that writes to its features."""
+
+    state_size = 0
+
+    def __init__(self, features):
+        super().__init__()
+
+    def forward(self, x, state, first):
+        return x.mul_(2), state
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(
+    ("encoder", "said"), [("Tanh", "backward pass.*inplace"), ("Passes", "input obs in place")]
+)
+def test_parts_that_cannot_be_trained_together_are_refused(encoder, said, precision):
+    model = ModelConfig(encoder=f"{__name__}:{encoder}", core=f"{__name__}:Doubles")
+    config = Config(env="toy/x", model=model, learner=LearnerConfig(precision=precision))
+    with pytest.raises(ConfigError, match=rf"--model: the network .*{said}"):
+        check_network(config, DISCRETE, ["cpu"])
+    assert check_network(replace(config, model=replace(model, core="none")), DISCRETE, ["cpu"]) == ()
+
+
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
     with pytest.raises(ConfigError, match=r"--model: .*\(.*lock.*\).*copy\.deepcopy"):

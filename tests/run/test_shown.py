@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from torch import nn
 
 from pbt_rl.run.shown import describe_plan, environments_each, page, unread, usual_wait
 from tests.helpers.plans import resolved
@@ -22,6 +23,25 @@ def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     given = ("--num-policies=4", "--train-for-seconds=10")
     assert re.search(r"\b10,000 frames/s .*\b10 s", notes(*given, "--pbt.start-frames=25000"))
     assert "first comparison" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
+
+
+class Unused(nn.Module):
+    """Encoder with a layer that it does not use."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.read, self.more = nn.Linear(4, 8), nn.Linear(4, 8)
+
+    def forward(self, obs):
+        return self.read(obs["obs"])
+
+
+def test_weights_that_are_not_trained_are_a_warning():
+    warned = [
+        line for line in notes(f"--model.encoder={__name__}:Unused").splitlines() if "warning: " in line
+    ]
+    assert len(warned) == 1
+    assert "more.weight, more.bias" in warned[0]
 
 
 CARTPOLE = 4 * 8 * 500
