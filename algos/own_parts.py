@@ -38,7 +38,9 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
         raise ValueError(f"{name} {error}") from error
     try:
         module = factory(*arguments) if callable(factory) else factory
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ValueError(f"{name} raised {type(error).__name__} when constructed: {error}") from error
     if isinstance(module, nn.Module):
         return module
@@ -96,9 +98,9 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
         device = next(module.parameters()).device.type
         with torch.autocast(device, dtype, cache_enabled=False), _MixedNorms():
             return module(*inputs)
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:  # custom modules may raise any exception
+    except BaseException as error:  # custom modules may raise any exception
         text = str(error).splitlines()
         half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
         raise NetworkError(
@@ -123,7 +125,7 @@ def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
     raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
 
 
-def place_of(error: Exception) -> str:
+def place_of(error: BaseException) -> str:
     """Return file and line of the user's code in a traceback, in parentheses; "" if unknown."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     files = [(Path(frame.filename), frame.lineno) for frame in frames]

@@ -75,7 +75,7 @@ class RenderCamera:
             picture: Any = self._env.render()
             if self._row is not None and picture is not None:
                 picture = picture[self._row]
-        except Exception as error:  # the environment's own code
+        except (Exception, SystemExit) as error:  # the environment's own code
             why = str(error).rstrip(".") or type(error).__name__
             raise EnvSetupError(
                 f"--video: the environment cannot be rendered: {why}{self._remedy}"

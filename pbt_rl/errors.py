@@ -12,6 +12,7 @@ The command line prints ConfigError and EnvSetupError with exit code 2, and RunF
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,14 +44,28 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
         raise ConfigError(f"--{option} {typed} cannot be used: {remedy}")
 
 
+def end_fork(process: int, error: BaseException) -> None:
+    """End this process if it is a fork of `process`. An environment forks to start a daemon, for example.
+
+    error: exception that has left the environment's code.
+    """
+    if os.getpid() != process:
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        code = error.code if isinstance(error, SystemExit) else 1
+        os._exit(code if isinstance(code, int) else code is not None)
+
+
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
     """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text."""
+    process = os.getpid()
     try:
         yield
-    except (ConfigError, EnvSetupError):
+    except (ConfigError, EnvSetupError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
+        end_fork(process, error)
         raise EnvSetupError(
             f"{env_id} cannot be used: it raised {type(error).__name__} when it was made.\n{traceback.format_exc()}"
         ) from error

@@ -124,7 +124,7 @@ def main() -> None:
         _fail("interrupted", EXIT_INTERRUPTED)
     except SystemExit as error:  # raised by an environment or the parser
         _end(error.code)
-    except Exception:  # noqa: BLE001 - a bug of pbt_rl; threads of an environment must not keep the process alive
+    except BaseException:  # noqa: BLE001 - a bug of pbt_rl; threads of an environment must not keep the process alive
         traceback.print_exc()
         _end(EXIT_FAILED)
     _end(code)

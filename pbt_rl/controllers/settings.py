@@ -134,9 +134,9 @@ def named(who: str, method: str = "") -> Iterator[None]:
     """Convert exceptions of user code in the `with` block to one-line ConfigErrors with file and line."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{basename(last.filename)}, line {last.lineno}"
         where = f" in {method}" if method else ""

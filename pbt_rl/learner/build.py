@@ -26,6 +26,7 @@ from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.normalizers import SMALLEST_PICTURE
 from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.own_parts import place_of
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.parts import Parts
 from pbt_rl.algos.rollout import RolloutShape
@@ -43,11 +44,16 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Convert errors of custom network modules to ConfigError."""
+    """Convert errors of custom network modules, and exits of custom losses, to ConfigError."""
     try:
         yield
     except NetworkError as error:
         raise ConfigError(f"--model: {error}") from error
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        exits = f"a loss or a module raised {type(error).__name__}{place_of(error)}: {error}"
+        raise ConfigError(f"--algo: {exits}") from error
 
 
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:

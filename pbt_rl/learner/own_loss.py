@@ -109,7 +109,9 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
                 answer = torch.func.vmap(of_one)(inputs, hypers)
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             text = (str(error).splitlines() or ["no message"])[0].partition(" We don't support")[0]
             how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
             raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error

@@ -52,7 +52,7 @@ class Callbacks:
     """Folder of the run. None until the folder exists."""
     ended: str | None = field(default=None, init=False)
     """Reason to end the run. None until a callback requests the end."""
-    error: Exception | None = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
     """Exception of a callback, which `train` raises after the end of the run."""
 
     def __post_init__(self) -> None:
@@ -88,7 +88,9 @@ class Callbacks:
             return
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - `train` raises it after the run was saved
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - `train` raises it after the run was saved
             self.error, self.ended = error, f"{name} raised {type(error).__name__}"
 
     def _note_report(self, answer: object, members: Sequence[MemberView]) -> None:

@@ -162,7 +162,9 @@ class Worker:
             return Failure(traceback.format_exc(), refused=str(error.args[0]))
         except Unusable as error:
             return Failure("", f"{self._method} of member {task.member} returned {error}")
-        except Exception as error:  # noqa: BLE001 - only this member is broken
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - only this member is broken
             if self._method == PICKLE:
                 what = f"state() of member {task.member} cannot be pickled: {error}"
                 return Failure(traceback.format_exc(), what, unpicklable=True)

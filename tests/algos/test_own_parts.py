@@ -343,9 +343,11 @@ def test_an_encoder_gets_pixels_as_they_are_if_it_asks():
 class Fails(Sees):
     """Fails for more than two rows, which the dry run does not have."""
 
+    error = RuntimeError
+
     def forward(self, obs):
         if len(obs["obs"]) > 2:
-            raise RuntimeError("too many\nsecond line")
+            raise self.error("too many\nsecond line")
         return super().forward(obs)
 
 
@@ -383,14 +385,16 @@ def test_layers_of_an_encoder_in_bfloat16_take_numbers_in_float32(vmap):
     assert all(p.grad.dtype == torch.bfloat16 for p in params.values())
 
 
-def test_an_error_in_a_later_forward_names_network_place_and_shapes():
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_an_error_in_a_later_forward_names_network_place_and_shapes(error, monkeypatch):
+    monkeypatch.setattr(Fails, "error", error)
     net = make(SMALL, encoder=f"{HERE}:Fails")
-    with pytest.raises(NetworkError) as error:
+    with pytest.raises(NetworkError) as caught:
         net.body(observations(SMALL), torch.zeros(B, 0), first_flags())
     assert re.fullmatch(
-        rf"encoder '{HERE}:Fails' raised RuntimeError \(test_own_parts.py, line \d+\): too many. "
+        rf"encoder '{HERE}:Fails' raised {error.__name__} \(test_own_parts.py, line \d+\): too many. "
         r"Inputs: \{'obs': float32 \[12, 3, 36, 40\]\}",
-        str(error.value),
+        str(caught.value),
     )
 
 

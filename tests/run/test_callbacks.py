@@ -48,17 +48,20 @@ def test_each_may_end_the_run_which_is_saved(tmp_path, name):
     assert pbt_rl.load_policy(result.folder)
 
 
-@pytest.mark.parametrize("name", ["on_report", "on_decision", "on_checkpoint"])
-def test_an_error_ends_the_run_in_order_and_reaches_the_caller(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("on_report", ZeroDivisionError), ("on_decision", SystemExit), ("on_checkpoint", ZeroDivisionError)],
+)
+def test_an_error_ends_the_run_in_order_and_reaches_the_caller(tmp_path, name, error):
     def wrong(*_):
-        raise ZeroDivisionError("mine")
+        raise error("mine")
 
     options = RUN | {"train_for_frames": 10**9, "save_every_frames": 1000, "name": "x"}
-    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+    with pytest.raises(error, match="mine") as caught:
         pbt_rl.train(**options, out=tmp_path, **{name: wrong})
     assert caught.traceback[-1].name == "wrong"
     result = pbt_rl.Result.of(tmp_path / "x")
-    assert result.ended == f"{name} raised ZeroDivisionError"
+    assert result.ended == f"{name} raised {error.__name__}"
     if name != "on_report":  # the first report comes before anything is there to be saved
         assert pbt_rl.load_policy(result.folder)
 

@@ -7,6 +7,7 @@ from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
 MODULE = """
 import gymnasium
 import numpy as np
+import os
 import sys
 from gymnasium.spaces import Box, Discrete
 
@@ -38,6 +39,10 @@ class Walk(gymnasium.Env):
                 raise RuntimeError("lost the server")
             if self.fault == "exit":
                 sys.exit(3)
+            if self.fault == "fork":
+                if os.fork() == 0:
+                    sys.exit(3)
+                os.wait()
         over = self.steps == 8
         return self.see(), self.bonus * float(action), False, over, {"true_objective": 3.0} if over else {}
 
@@ -118,3 +123,22 @@ def test_in_serial_mode_an_environment_that_raises_ends_the_run_with_its_own_tra
     assert "my_walk.py" in rest[0]
     assert rest[-1] == {"step": "RuntimeError: lost the server", "exit": "SystemExit: 3"}[fault]
     assert run.summary["ended"] == "failed"
+
+
+@pytest.mark.long
+def test_by_default_the_line_of_an_exit_is_shown(folder):
+    one = (*ENDLESS, "--actors=1", "--max-actor-restarts=0")
+    run = train(folder, "my_walk:make_env", "--env-option=fault=exit", *one)
+    assert run.wait() == 1
+    assert "my_walk.py" in run.err
+    assert "SystemExit: 3" in run.err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["serial", "async"])
+def test_a_fork_of_an_environment_may_exit(folder, mode):
+    few = ("--num-policies=1", "--actors=1", "--train-for-frames=4000", f"--mode={mode}")
+    run = train(folder, "my_walk:make_env", "--env-option=fault=fork", *few)
+    assert run.wait() == 0, run.err
+    assert run.summary["ended"] == "frames"
+    assert run.summary["actors_restarted"] == 0

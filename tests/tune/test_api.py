@@ -213,10 +213,12 @@ def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
     assert healed
 
 
-def test_the_first_failure_of_a_member_is_shown(capsys):
+@pytest.mark.parametrize("error", [FloatingPointError, SystemExit])
+def test_the_first_failure_of_a_member_is_shown(error, capsys, monkeypatch):
+    monkeypatch.setattr(Fragile, "error", error)
     run(Fragile, Script([9.0, 1.0, 9.0]), steps=6, num_members=3, progress=False)
     shown = capsys.readouterr().err
-    place = r"FloatingPointError: diverged \(toys.py, line \d+\)"
+    place = rf"{error.__name__}: diverged \(toys.py, line \d+\)"
     assert re.search(rf"step\(\) of member 0 .*{place}", shown)
     assert re.search(rf"step\(\) of member 2 .*{place}", shown)
     assert shown.count("Traceback") == 1

@@ -100,7 +100,9 @@ class Outlet(Thread):
     def _caught(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised by the user's class or a package
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised by the user's class or a package
             with suppress(OSError):
                 self._log.parent.mkdir(parents=True, exist_ok=True)
                 self._log.write_text(traceback.format_exc(), encoding="utf-8")
