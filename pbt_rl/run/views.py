@@ -170,6 +170,10 @@ class WaitingComparison:
         """Population clock at which the comparison was due. None: no comparison is due."""
         self._warned = False
 
+    def note_decisions(self) -> None:
+        """Record that the controller has decided. A fast run has a comparison between any two views."""
+        self._due_frames = None
+
     def __call__(self, view: RunView) -> list[str]:
         """Return the warnings for this view."""
         frames = min((one.frames for one in view.members if not (one.stopped or one.control)), default=0)

@@ -106,6 +106,10 @@ def test_a_comparison_that_waits_for_three_periods_or_one_without_any_episode_is
     waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
     (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
     assert "no episode" in text
+    fast = WaitingComparison(100)
+    for frames in range(500, 5000, 500):
+        assert fast(view(member(0, frames=frames), **due)) == [], "each view is of another comparison"
+        fast.note_decisions()
 
 
 # -- the verdict --------------------------------------------------------------------------------------------
