@@ -387,7 +387,7 @@ class Recorder:
         commands = next_commands(
             self._folder.path, self._resolved.config, ended, trained=view.frames > 0, saved=self._saved
         )
-        for line in filter(None, (said, *commands, uncompared)):
+        for line in filter(None, (said, *commands, "" if ended == "failed" else uncompared)):
             self.note(line)
 
 

@@ -196,7 +196,7 @@ class WaitingComparison:
 
 
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
-    """Return a summary (best member, comparisons, lineage), and the reason if there was no comparison.
+    """Return a summary (best member, comparisons, lineage), and the reason if a whole run had no comparison.
 
     folder: folder of the run, whose journal is read. Raises ConfigError if the journal is damaged.
     """
@@ -230,7 +230,7 @@ def _best(view: RunView) -> str:
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
-    """Explain why there was no comparison, with the options that change this."""
+    """Explain why there was no comparison, with the options that change this. Empty if the run ended too early."""
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time
@@ -245,7 +245,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         if longer < config.train_for_seconds or (
             not config.train_for_seconds and first < config.train_for_frames
         ):
-            budget = "resume the run"  # it ended before its budget was spent
+            return ""  # it ended before its budget was spent
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"

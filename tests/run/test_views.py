@@ -143,3 +143,8 @@ def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, o
     *_, last = said(tmp_path, capsys, **options)
     assert last.startswith(UNCOMPARED)
     assert remedy in last
+
+
+def test_a_run_that_ended_before_its_budget_is_not_said_to_lack_comparisons(tmp_path, capsys):
+    early = {"train_for_frames": 10**6, "pbt.start_frames": 10**5, "on_report": lambda _: pbt_rl.Stop("seen")}
+    assert UNCOMPARED not in "".join(said(tmp_path, capsys, **early))
