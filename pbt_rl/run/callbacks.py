@@ -14,13 +14,14 @@ An exception in a callback also ends and saves the run. `train` raises this exce
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbt_rl.controllers.decisions import Decision, PopulationReport
-from pbt_rl.display.view import EXTRA, MemberView, RunView
+from pbt_rl.display.view import EXTRA, MemberView, RunView, copied
 from pbt_rl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Callbacks:
     def report(self, view: RunView) -> RunView:
         """Call `on_report`. Return the view, extended by the newest value of each metric."""
         if (on_report := self.on_report) is not None:
-            self._call("on_report", lambda: self._note_report(on_report(view), view.members))
+            self._call("on_report", lambda: self._note_report(on_report(copied(view)), view.members))
         members = [
             replace(m, stats=m.stats | self._of_member[m.member]) if m.member in self._of_member else m
             for m in view.members
@@ -76,7 +77,7 @@ class Callbacks:
     def decided(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
         """Call `on_decision`."""
         if (on_decision := self.on_decision) is not None:
-            self._call("on_decision", lambda: self._note_answer(on_decision(report, decisions)))
+            self._call("on_decision", lambda: self._note_answer(on_decision(*deepcopy((report, decisions)))))
 
     def saved(self, written: Written) -> None:
         """Call `on_checkpoint`."""

@@ -89,6 +89,11 @@ def test_own_metrics_stand_beside_the_others_until_new_ones_come():
     assert [member_scalars(m).get("stats/each") for m in shown[2].members] == [None, 2.5]
 
 
+def test_a_callback_that_changes_its_view_changes_nothing_else():
+    callbacks = Callbacks(on_report=lambda view: view.members[0].values.clear() or view.members.clear())
+    assert callbacks.report(seen()) == seen()
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

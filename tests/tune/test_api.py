@@ -222,6 +222,7 @@ def test_the_first_failure_of_a_member_is_shown(error, capsys, monkeypatch):
     assert re.search(rf"step\(\) of member 0 .*{place}", shown)
     assert re.search(rf"step\(\) of member 2 .*{place}", shown)
     assert shown.count("Traceback") == 1
+    assert "workers.py" not in shown
 
 
 @pytest.mark.parametrize(
