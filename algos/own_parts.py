@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -264,11 +265,11 @@ class UserCore(Core):
         self._name = f"core {path!r}"
         self.module = make_own("core", path, size)
         width = getattr(self.module, "state_size", None)
-        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+        if not isinstance(width, int | np.integer) or isinstance(width, bool) or width < 0:
             raise ValueError(
                 f"{self._name} has state_size {width!r}: set it to the size of its state, 0 for none"
             )
-        self.state_size = width
+        self.state_size = int(width)
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
         with constant_buffers(self._name, self.module):
             self.size = self._try(size)

@@ -114,6 +114,8 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
     """Convert a result of user code to one number per name. Raises ConfigError."""
     if not isinstance(answer, Mapping) or answer.keys() != set(names):
         raise ConfigError(f"{who} returned {answer!r:.200}: give a value for each of {list(names)}")
+    if texts := [answer[name] for name in names if isinstance(answer[name], str | bytes)]:
+        raise ConfigError(f"{who} returned a value that is not a number: {texts[0]!r:.80}")
     try:
         numbers = {name: float(answer[name]) for name in names}
     except (TypeError, ValueError) as error:

@@ -34,6 +34,10 @@ class Stop:
 
     reason: str = "stopped"
 
+    def __post_init__(self) -> None:
+        """Replace a missing reason by the default, because a run ends for a reason."""
+        object.__setattr__(self, "reason", str(self.reason or Stop.reason))
+
 
 Metrics = Mapping[str, float | Mapping[int, float]]
 """Name -> number for the population, or {member: number}."""

@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ class Running(nn.Module):
 
     def __init__(self, features, width=5):
         super().__init__()
-        self.state_size = width
+        self.state_size = np.int64(width)
         self.read = nn.Linear(features, width)
         self.out = nn.Linear(width, 7)
 

@@ -201,7 +201,8 @@ class Learned(Answering):
     [
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
-        ({"rate": "much"}, "mutate returned a "),
+        ({"rate": None}, "mutate returned a "),
+        ({"rate": "1e-3"}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )

@@ -66,6 +66,13 @@ def test_an_error_ends_the_run_in_order_and_reaches_the_caller(tmp_path, name, e
         assert pbt_rl.load_policy(result.folder)
 
 
+@pytest.mark.parametrize("reason", [None, "", 3])
+def test_a_stop_ends_the_run_whatever_its_reason(reason):
+    callbacks = Callbacks(on_report=lambda _: Stop(reason))
+    callbacks.report(seen())
+    assert callbacks.ended == str(reason or "stopped")
+
+
 def test_a_run_in_another_thread_and_under_an_event_loop(tmp_path):
     found = []
 
