@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -35,7 +36,9 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
         raise ValueError(f"{name} {error}") from error
     try:
         module = factory(*arguments) if callable(factory) else factory
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ValueError(failed(name, error, " when constructed")) from error
     if isinstance(module, nn.Module):
         return module
@@ -128,9 +131,9 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
         device = next(module.parameters()).device.type
         with torch.autocast(device, dtype, cache_enabled=False), _MixedNorms():
             return module(*inputs)
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:  # custom modules may raise any exception
+    except BaseException as error:  # custom modules may raise any exception
         half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
         raise NetworkError(f"{failed(name, error)}. Inputs: {described(inputs)}{half}") from error
 
@@ -289,11 +292,11 @@ class UserCore(Core):
         self.name = f"core {path!r}"
         self.module = make_own("core", path, size)
         width = getattr(self.module, "state_size", None)
-        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+        if not isinstance(width, int | np.integer) or isinstance(width, bool) or width < 0:
             raise ValueError(
                 f"{self.name} has state_size {width!r}: set it to the size of its state, 0 for none"
             )
-        self.state_size = width
+        self.state_size = int(width)
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
         self._features = size
         with constant_buffers(self.name, self.module):

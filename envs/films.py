@@ -80,7 +80,7 @@ class RenderCamera:
             raise EnvSetupError(
                 f"--video: the environment cannot be rendered: {str(error).rstrip('.')}{self._remedy}"
             ) from error
-        except Exception as error:  # the environment's own code
+        except (Exception, SystemExit) as error:  # the environment's own code
             raise EnvSetupError(
                 f"--video: render() raised {type(error).__name__}.\n{environment_traceback(error)}"
             ) from error

@@ -152,7 +152,7 @@ def close_in_time(env: Closes) -> str:
     try:
         with time_limit(CLOSE_SECONDS, text):
             env.close()
-    except Exception as error:  # noqa: BLE001 - errors of `close` are only reported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - errors of `close` are only reported
         if str(error) != text:
             return f"close() raised {type(error).__name__}: {error}"
         # The environment is never freed, because its __del__ may close it again.

@@ -12,6 +12,7 @@ The command line prints ConfigError and EnvSetupError with exit code 2, and RunF
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import traceback
@@ -62,17 +63,31 @@ def place_of(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
+def end_fork(process: int, error: BaseException) -> None:
+    """End this process if it is a fork of `process`. An environment forks to start a daemon, for example.
+
+    error: exception that has left the environment's code.
+    """
+    if os.getpid() != process:
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        code = error.code if isinstance(error, SystemExit) else 1
+        os._exit(code if isinstance(code, int) else code is not None)
+
+
 @contextmanager
 def environment_code(env_id: str, when: str = "when it was made") -> Iterator[None]:
     """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text.
 
     ConfigError and EnvSetupError pass unchanged.
     """
+    process = os.getpid()
     try:
         yield
-    except (ConfigError, EnvSetupError):
+    except (ConfigError, EnvSetupError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
+        end_fork(process, error)
         raise EnvSetupError(
             f"{env_id} cannot be used: it raised {type(error).__name__} {when}.\n{traceback.format_exc()}"
         ) from error

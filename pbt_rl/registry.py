@@ -30,7 +30,9 @@ def load_object(path: str, name: str = "name") -> Any:
     module, _, attribute = path.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # the module is the user's, and may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's, and may raise anything
         raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
 
 

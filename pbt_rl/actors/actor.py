@@ -31,7 +31,7 @@ from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env
 from pbt_rl.envs.step_warnings import Watch
-from pbt_rl.errors import EnvSetupError
+from pbt_rl.errors import EnvSetupError, end_fork
 from pbt_rl.processes.child import begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller
 
@@ -247,20 +247,22 @@ class Actor:
         for runner in self._runners:
             try:
                 runner.vector_env.close()
-            except Exception:  # noqa: BLE001 - the actor ends anyway
+            except (Exception, SystemExit):  # noqa: BLE001 - the actor ends anyway
                 traceback.print_exc()
 
 
 def main() -> None:
     """Run an actor as a child process. When the parent closes the connection, close the environments and exit."""
     connection, setup = begin_child()
+    process = os.getpid()
     try:
         actor = Actor(setup, lambda text: connection.send(EnvironmentWarning(text)))
         actor.run(connection)
         actor.close()
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
+    except BaseException as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
+        end_fork(process, error)
         traceback.print_exc()  # the log also has the stack frames of pbt_rl
         send_failure(connection, environment_traceback(error), user_error=False)
     else:

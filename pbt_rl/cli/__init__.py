@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from pbt_rl.processes.keeper import adopt_orphans
 from pbt_rl.processes.paths import working_directory_last
 from pbt_rl.registry import Command, EntryPointError, Registry
 from pbt_rl.version import __version__ as version
@@ -88,6 +89,7 @@ EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
 def main() -> None:
     """Run the command in `sys.argv` and exit with its exit code. This function is the entry point of `pbt-rl`."""
     _open_closed_streams()
+    adopt_orphans()
     atexit.register(_end_children)
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
@@ -122,7 +124,7 @@ def main() -> None:
         _fail("interrupted", EXIT_INTERRUPTED)
     except SystemExit as error:  # raised by an environment or the parser
         _end(error.code)
-    except Exception:  # noqa: BLE001 - a bug of pbt_rl; threads of an environment must not keep the process alive
+    except BaseException:  # noqa: BLE001 - a bug of pbt_rl; threads of an environment must not keep the process alive
         traceback.print_exc()
         _end(EXIT_FAILED)
     _end(code)
@@ -209,7 +211,7 @@ def _end(code: int | str | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """End the remaining child processes of an environment. The environment's own atexit functions run earlier."""
+    """End the remaining descendants, even daemons. The environment's own atexit functions run earlier."""
     import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}

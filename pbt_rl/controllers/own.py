@@ -14,7 +14,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -93,6 +93,11 @@ class _Own:
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
             kept: frozenset[StateKey] = _fits(keys, frozenset[StateKey])
         return kept
+
+
+def _copies(members: Members) -> tuple[MemberReport, ...]:
+    """Copy reports for user code, which may change their values."""
+    return tuple(replace(m, values=copy.copy(m.values)) for m in members)
 
 
 def _fits(answer: object, kind: Any) -> Any:
@@ -190,7 +195,7 @@ class OwnExploit(_Own):
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
         """Return the selections of the user's rule. Raises ConfigError for a wrong result."""
         kept, there = self.remembers(), {m.member: m.values for m in members}
-        verdicts = self._call("select", members, rng, deciding)
+        verdicts = self._call("select", _copies(members), rng, deciding)
         wanted = [m for m in there if decides(m, deciding)]
         if not isinstance(verdicts, list | tuple) or [getattr(v, "member", v) for v in verdicts] != wanted:
             raise self._wrong(
@@ -257,12 +262,12 @@ class OwnExplore(_Own):
     def before(self, members: Sequence[MemberReport]) -> None:
         """Call the user's `before` if the rule implements `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
-            self._call("before", members)
+            self._call("before", _copies(members))
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Call the user's `after` if the rule implements `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
-            self._call("after", members, changes)
+            self._call("after", _copies(members), changes)
 
     def _held(self, method: str, values: Values, *arguments: object) -> Values:
         """Call a method, and clip the values that the method changed."""
@@ -381,7 +386,7 @@ class OwnController(_Own):
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Return the decisions of the user's controller. Raises ConfigError for a wrong result."""
         kept, present = self.remembers(), {m.member: m.generation for m in report.members}
-        decisions = self._call("observe", report)
+        decisions = self._call("observe", replace(report, members=_copies(report.members)))
         if not isinstance(decisions, list | tuple) or not all(isinstance(d, Decision) for d in decisions):
             raise self._wrong(
                 "observe", f"{decisions!r:.100}: return a list of decisions (pbt_rl.controllers.decisions)"

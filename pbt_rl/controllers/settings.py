@@ -135,9 +135,9 @@ def named(who: str, method: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         where = f" in {method}" if method else ""
         text = (str(error).splitlines() or ["without a message"])[0]
         raise ConfigError(f"{who} raised {type(error).__name__}{place_of(error)}{where}: {text}") from error

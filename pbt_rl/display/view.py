@@ -9,7 +9,7 @@ here, because displays show all of them (`MemberView.learning_stats`).
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from pbt_rl.actors.messages import Replayed
@@ -197,6 +197,21 @@ class RunView:
     own: dict[str, float] = field(default_factory=dict)
     """Metrics of the whole run that callbacks returned: `stats/NAME` -> value. Metrics of members are in
     `MemberView.stats`."""
+
+
+def copied(view: RunView) -> RunView:
+    """Return a copy of a view for user code, which may change the copy's lists and dictionaries."""
+    members = [
+        replace(m, values=dict(m.values), initial=dict(m.initial), stats=dict(m.stats), tasks=dict(m.tasks))
+        for m in view.members
+    ]
+    return replace(
+        view,
+        members=members,
+        busy_threads=dict(view.busy_threads),
+        accelerated=[*map(dict, view.accelerated)],
+        own=dict(view.own),
+    )
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:

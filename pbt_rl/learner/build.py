@@ -33,7 +33,7 @@ from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError, place_of, require
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import NetNames
 
@@ -43,11 +43,16 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Convert errors of custom network modules to ConfigError."""
+    """Convert errors of custom network modules, and exits of custom losses, to ConfigError."""
     try:
         yield
     except NetworkError as error:
         raise ConfigError(f"--model: {error}") from error
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        exits = f"a loss or a module raised {type(error).__name__}{place_of(error)}: {error}"
+        raise ConfigError(f"--algo: {exits}") from error
 
 
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:

@@ -539,13 +539,13 @@ def main() -> None:
             # Skip the interpreter's shutdown. It would abort the process, because the trainer thread is in native code.
             os._exit(0)
         learner.sampler.close()
-    except Exception as error:  # noqa: BLE001 - the parent reports it
+    except BaseException as error:  # noqa: BLE001 - the parent reports it
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)
         os._exit(1)  # see above
 
 
-def _failure(error: Exception, device: torch.device) -> ChildFailed:
+def _failure(error: BaseException, device: torch.device) -> ChildFailed:
     """Convert an exception to a failure message for the parent."""
     if isinstance(error, ConfigError | EnvSetupError):
         return ChildFailed(str(error), user_error=True)

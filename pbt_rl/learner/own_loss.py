@@ -116,7 +116,9 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
                 answer = torch.func.vmap(of_one)(inputs, hypers)
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             how = (
                 " under torch.func.vmap (no .item(), no `if` on a value)"
                 if packed

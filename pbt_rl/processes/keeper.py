@@ -264,9 +264,14 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def become_keeper() -> None:
-    """Make this process the subreaper of its descendants: orphans become children of this process."""
+    """Name this process a keeper, and adopt its orphans."""
     # The name has no blank, because Python splits /proc/self/stat at blanks.
     _prctl(_PR_SET_NAME, b"pbt_rl-keeper")
+    adopt_orphans()
+
+
+def adopt_orphans() -> None:
+    """Make this process the subreaper of its descendants: orphans become children of this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -14,13 +14,14 @@ An exception in a callback also ends and saves the run. `train` raises this exce
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbt_rl.controllers.decisions import Decision, PopulationReport
-from pbt_rl.display.view import EXTRA, MemberView, RunView
+from pbt_rl.display.view import EXTRA, MemberView, RunView, copied
 from pbt_rl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class Stop:
     """Request of a callback to end and save the run. reason: recorded as the reason for the end."""
 
     reason: str = "stopped"
+
+    def __post_init__(self) -> None:
+        """Replace a missing reason by the default, because a run ends for a reason."""
+        object.__setattr__(self, "reason", str(self.reason or Stop.reason))
 
 
 Metrics = Mapping[str, float | Mapping[int, float]]
@@ -52,7 +57,7 @@ class Callbacks:
     """Folder of the run. None until the folder exists."""
     ended: str | None = field(default=None, init=False)
     """Reason to end the run. None until a callback requests the end."""
-    error: Exception | None = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
     """Exception of a callback, which `train` raises after the end of the run."""
 
     def __post_init__(self) -> None:
@@ -66,7 +71,7 @@ class Callbacks:
     def report(self, view: RunView) -> RunView:
         """Call `on_report`. Return the view, extended by the newest value of each metric."""
         if (on_report := self.on_report) is not None:
-            self._call("on_report", lambda: self._note_report(on_report(view), view.members))
+            self._call("on_report", lambda: self._note_report(on_report(copied(view)), view.members))
         members = [
             replace(m, stats=m.stats | self._of_member[m.member]) if m.member in self._of_member else m
             for m in view.members
@@ -76,7 +81,7 @@ class Callbacks:
     def decided(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
         """Call `on_decision`."""
         if (on_decision := self.on_decision) is not None:
-            self._call("on_decision", lambda: self._note_answer(on_decision(report, decisions)))
+            self._call("on_decision", lambda: self._note_answer(on_decision(*deepcopy((report, decisions)))))
 
     def saved(self, written: Written) -> None:
         """Call `on_checkpoint`."""
@@ -88,7 +93,9 @@ class Callbacks:
             return
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - `train` raises it after the run was saved
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - `train` raises it after the run was saved
             self.error, self.ended = error, f"{name} raised {type(error).__name__}"
 
     def _note_report(self, answer: object, members: Sequence[MemberView]) -> None:

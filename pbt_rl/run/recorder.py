@@ -70,10 +70,8 @@ class Recorder:
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
         """Member -> decision of the last comparison, values before this decision, and scores of all members."""
         self._evaluation: Evaluation | None = None
-        self._view_checks: list[Callable[[RunView], list[str]]] = [
-            WaitingComparison(usual_wait(resolved)),
-            GraphWarnings(),
-        ]
+        self._waiting = WaitingComparison(usual_wait(resolved))
+        self._view_checks: list[Callable[[RunView], list[str]]] = [self._waiting, GraphWarnings()]
         """Functions that return warnings about a view."""
         self._unwritten: set[int] = set()
         """Members whose values file is outdated."""
@@ -185,6 +183,7 @@ class Recorder:
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Record a comparison: the report to the controller, and the controller's decisions."""
         incomplete = [member.id for member in self._population.members if not member.complete]
+        self._waiting.note_decisions()
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_of_score)
         made = changes(decisions, self._population.generations)
         compared = map(since_comparison, report.members)
@@ -388,7 +387,7 @@ class Recorder:
         commands = next_commands(
             self._folder.path, self._resolved.config, ended, trained=view.frames > 0, saved=self._saved
         )
-        for line in filter(None, (said, *commands, uncompared)):
+        for line in filter(None, (said, *commands, "" if ended == "failed" else uncompared)):
             self.note(line)
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, cast
 
@@ -27,7 +27,7 @@ from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.controllers.decisions import Decision
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.time_limits import close_in_time
-from pbt_rl.errors import EnvSetupError, RunFailed, environment_code
+from pbt_rl.errors import EnvSetupError, RunFailed, end_fork, environment_code
 from pbt_rl.learner.build import network_errors, own_torch
 from pbt_rl.learner.learner import Learner
 from pbt_rl.processes.child import ChildFailed, StackDumps
@@ -140,6 +140,7 @@ class SerialPack:
     actors: list[Actor]
     folder: EnvironmentFolder
     env_id: str
+    process: int = field(default_factory=os.getpid, init=False)
 
     def step_environments(self) -> None:
         """Step each environment whose action is ready.
@@ -152,7 +153,10 @@ class SerialPack:
                     actor.iterate()
             except EnvSetupError:
                 raise
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                end_fork(self.process, error)
                 raise RunFailed(
                     f"{self.env_id} raised an error, which ends a run in serial mode (other modes restart the "
                     f"actor).\n{environment_traceback(error)}"

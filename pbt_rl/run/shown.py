@@ -94,10 +94,18 @@ def longest_wait(resolved: ResolvedRun) -> int:
 def usual_wait(resolved: ResolvedRun) -> int:
     """Return the usual wait of a comparison for episodes, in frames of a member.
 
-    The result is one period, or `longest_wait` if this is longer and the budget has room for four such waits.
+    The result is one period or one batch, or `longest_wait` if this is longer and the budget has room for four such
+    waits.
     """
     config, longest = resolved.config, longest_wait(resolved)
-    return max(config.pbt.period_frames, longest if 4 * longest <= config.train_for_frames else 0)
+    longest = longest if 4 * longest <= config.train_for_frames else 0
+    return max(config.pbt.period_frames, batch_frames(resolved), longest)
+
+
+def batch_frames(resolved: ResolvedRun) -> int:
+    """Return the largest number of frames of a member in one batch."""
+    rows = max(pack.batch_rows for pack in resolved.plan.packs)
+    return rows * resolved.config.learner.rollout * resolved.spec.frame_skip
 
 
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
@@ -119,7 +127,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if by_time:
         when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
-    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
+    update = batch_frames(resolved)
     if pbt.period_growth != 1:
         times = ""
     elif by_time:

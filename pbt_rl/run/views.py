@@ -171,6 +171,10 @@ class WaitingComparison:
         """Population clock at which the comparison was due. None: no comparison is due."""
         self._warned = False
 
+    def note_decisions(self) -> None:
+        """Record that the controller has decided. A fast run has a comparison between any two views."""
+        self._due_frames = None
+
     def __call__(self, view: RunView) -> list[str]:
         """Return the warnings for this view."""
         frames = min((one.frames for one in view.members if not (one.stopped or one.control)), default=0)
@@ -193,7 +197,7 @@ class WaitingComparison:
 
 
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
-    """Return a summary (best member, comparisons, lineage), and the reason if there was no comparison.
+    """Return a summary (best member, comparisons, lineage), and the reason if a whole run had no comparison.
 
     folder: folder of the run, whose journal is read. Raises ConfigError if the journal is damaged.
     """
@@ -227,7 +231,7 @@ def _best(view: RunView) -> str:
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
-    """Explain why there was no comparison, with the options that change this."""
+    """Explain why there was no comparison, with the options that change this. Empty if the run ended too early."""
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time
@@ -242,7 +246,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         if longer < config.train_for_seconds or (
             not config.train_for_seconds and first < config.train_for_frames
         ):
-            budget = "resume the run"  # it ended before its budget was spent
+            return ""  # it ended before its budget was spent
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"

@@ -150,7 +150,11 @@ def run(
         remedy = "no value is tuned: give a range, a list of choices, or HyperSpec(..., tuned=True)"
         needs(any(spec.tuned for spec in table.values()), "space", controller, remedy)
         if reason := never_compared(count, steps, evaluate_every, rules):
-            print(f"tune.run: no member trains after a comparison, because {reason}", file=sys.stderr, flush=True)
+            print(
+                f"tune.run: no member trains after a comparison, because {reason}",
+                file=sys.stderr,
+                flush=True,
+            )
         options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
     else:
         remedy = "give a space or a controller, for example from pbt_rl.controllers"

@@ -20,6 +20,7 @@ from pbt_rl.controllers.hypers import HyperSpec, Scale, Values, choice_spec, mea
 from pbt_rl.controllers.own import CustomExplore
 from pbt_rl.controllers.ready import Synchronous
 from pbt_rl.controllers.settings import named
+from pbt_rl.envs.user_values import number_of
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0
@@ -161,7 +162,7 @@ def _of_meanings(
 def _number(who: str, spec: HyperSpec, value: Any) -> float:
     if not spec.choices:
         try:
-            number = float(value)
+            number = number_of(value)
         except (TypeError, ValueError):
             number = math.nan
         if math.isnan(number):

@@ -13,7 +13,6 @@ import contextlib
 import pickle
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from multiprocessing import connection, spawn
 from typing import Any, NoReturn, Protocol
 
+from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.user_values import briefly, number_of
 from pbt_rl.errors import ConfigError, RunFailed, place_of
 from pbt_rl.processes.child import Child
@@ -163,16 +163,18 @@ class Worker:
         try:
             return self._carry_out(task)
         except Refused as error:
-            return Failure(traceback.format_exc(), refused=str(error.args[0]))
+            return Failure(environment_traceback(error), refused=str(error.args[0]))
         except Unusable as error:
             return Failure("", f"{self._method} of member {task.member} returned {error}")
-        except Exception as error:  # noqa: BLE001 - only this member is broken
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - only this member is broken
             if self._method == PICKLE:
                 what = f"state() of member {task.member} cannot be pickled: {error}"
-                return Failure(traceback.format_exc(), what, unpicklable=True)
+                return Failure(environment_traceback(error), what, unpicklable=True)
             text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             what = f"{self._method} of member {task.member} raised {text}{place_of(error)}"
-            return Failure(traceback.format_exc(), what)
+            return Failure(environment_traceback(error), what)
 
     def _carry_out(self, task: Task) -> Any:
         match task:

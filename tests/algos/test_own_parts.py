@@ -4,6 +4,7 @@ import copy
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ class Running(nn.Module):
 
     def __init__(self, features, width=5):
         super().__init__()
-        self.state_size = width
+        self.state_size = np.int64(width)
         self.read = nn.Linear(features, width)
         self.out = nn.Linear(width, 7)
 
@@ -409,9 +410,11 @@ def test_an_encoder_may_write_to_a_scaled_image():
 class Fails(Sees):
     """Fails for more than two rows, which the dry run does not have."""
 
+    error = RuntimeError
+
     def forward(self, obs):
         if len(obs["obs"]) > 2:
-            raise RuntimeError("too many\nsecond line")
+            raise self.error("too many\nsecond line")
         return super().forward(obs)
 
 
@@ -449,14 +452,16 @@ def test_layers_of_an_encoder_in_bfloat16_take_numbers_in_float32(vmap):
     assert all(p.grad.dtype == torch.bfloat16 for p in params.values())
 
 
-def test_an_error_in_a_later_forward_names_network_place_and_shapes():
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_an_error_in_a_later_forward_names_network_place_and_shapes(error, monkeypatch):
+    monkeypatch.setattr(Fails, "error", error)
     net = make(SMALL, encoder=f"{HERE}:Fails")
-    with pytest.raises(NetworkError) as error:
+    with pytest.raises(NetworkError) as caught:
         net.body(observations(SMALL), torch.zeros(B, 0), first_flags())
     assert re.fullmatch(
-        rf"encoder '{HERE}:Fails' raised RuntimeError \(test_own_parts.py, line \d+\): too many. "
+        rf"encoder '{HERE}:Fails' raised {error.__name__} \(test_own_parts.py, line \d+\): too many. "
         r"Inputs: \{'obs': float32 \[12, 3, 36, 40\]\}",
-        str(error.value),
+        str(caught.value),
     )
 
 

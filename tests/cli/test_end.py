@@ -9,10 +9,11 @@ import pytest
 from tests.helpers.runs import HANG_SECONDS
 
 SCRIPT = """
-import atexit, subprocess, sys, threading, time
+import atexit, os, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from pbt_rl import cli
 cli.EXIT_SECONDS, cli.EXIT_SECONDS_AT_MOST, cli.CHILD_SECONDS = 0.3, 0.6, 0.3
+cli.adopt_orphans()
 atexit.register(cli._end_children)
 {what}
 cli._end(3)
@@ -26,6 +27,13 @@ STARTED = {
     "pool": "ThreadPoolExecutor(1).submit(time.sleep, 1000)",
     "deaf child": """subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1000 & wait; sleep 1000"])""",
     "grandchild": "subprocess.Popen(['sh', '-c', 'sleep 1000; true'])",
+    "daemon": "subprocess.run(['sh', '-c', 'setsid sleep 1000 &'])",
+    "forked daemon": """
+if os.fork() == 0:
+    os.setsid()
+    os.fork() == 0 and time.sleep(1000)
+    os._exit(0)
+os.wait()""",
     "atexit": "atexit.register(time.sleep, 1000)",
 }
 

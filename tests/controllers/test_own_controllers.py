@@ -313,6 +313,10 @@ def raises(members, rng):
     return {members[0].nothing: 1}
 
 
+def clears(members, rng):
+    return {m.member: m.values.clear() or 0 for m in members}
+
+
 def reads_values(members, rng):
     return {m.member: members[0].member for m in members if m.values["rate"] > 1e6}
 
@@ -364,6 +368,13 @@ def test_an_exploit_function_names_who_copies_whom():
     assert [s.member for s in rule.select(members(1, 2, 3), Random(0), {2, 0})] == [0, 2]
     assert save_state(rule) == {"class": "OwnExploit", "made": {"class": "OwnDonors"}}
     build_exploit(replace(PBT, exploit=f"{HERE}:reads_values"))
+
+
+def test_an_exploit_rule_that_changes_values_changes_its_copy():
+    given = members(1, 2, 3)
+    build_exploit(replace(PBT, exploit=f"{HERE}:clears")).select(given, Random(0))
+    assert given == members(1, 2, 3)
+    assert all(m.values for m in given)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """An exploit rule and an explore rule in one file, chosen by name: `--pbt.exploit module:Class`."""
 
 import re
+import sys
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -129,6 +130,10 @@ def raises_on_call(values, rng):
     return {"rate": 1 / 0}
 
 
+def exits_on_call(values, rng):
+    sys.exit(3)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -145,11 +150,14 @@ def raises_on_call(values, rng):
         ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "factor_max, 1.5"),
         ({"custom_explore": "os:path"}, "--pbt.custom-explore os:path "),
         ({"custom_explore": f"{HERE}:raises_on_call"}, "raises_on_call raised ZeroDivisionError"),
+        ({"custom_explore": f"{HERE}:exits_on_call"}, "exits_on_call raised SystemExit"),
+        ({"custom_explore": "exits_on_import:f"}, "SystemExit(3)"),
     ],
 )
 def test_what_cannot_be_used_is_one_clear_error_at_the_start(options, message, tmp_path, monkeypatch):
     rule = "from dataclasses import dataclass\n@dataclass\nclass Rule:\n    a: Mapping = 1\n    def select(self): ...\n"
     (tmp_path / "raises_on_import.py").write_text("1 / 0\n")
+    (tmp_path / "exits_on_import.py").write_text("raise SystemExit(3)\n")
     (tmp_path / "late_types.py").write_text("from __future__ import annotations\n" + rule)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -193,7 +201,8 @@ class Learned(Answering):
     [
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
-        ({"rate": "much"}, "mutate returned a "),
+        ({"rate": None}, "mutate returned a "),
+        ({"rate": "1e-3"}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )

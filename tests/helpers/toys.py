@@ -1,5 +1,6 @@
 """Small members and controllers for the tests of `pbt_rl.tune.run`; workers find them here."""
 
+import os
 import random
 
 from pbt_rl.controllers import Continue, StaticController
@@ -31,6 +32,8 @@ class Walker:
 class Fragile(Walker):
     """Raises while its rate is above 1; also when it is made with index 7."""
 
+    error: type[BaseException] = FloatingPointError
+
     def __init__(self, index):
         if index == 7:
             raise RuntimeError("no seven")
@@ -38,7 +41,7 @@ class Fragile(Walker):
 
     def step(self, hypers):
         if hypers["rate"] > 1:
-            raise FloatingPointError("diverged")
+            raise self.error("diverged")
         super().step(hypers)
 
 
@@ -46,7 +49,7 @@ class Deadly(Walker):
     """Takes its process with it."""
 
     def step(self, hypers):
-        raise SystemExit(3)
+        os._exit(3)
 
 
 class Script(StaticController):

@@ -40,10 +40,15 @@ def branch(_, loss, stats):
     return (2 * loss if loss > 0 else 3 * loss), stats
 
 
+def leaves(*_):
+    sys.exit(3)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (branch, r"'own' raised RuntimeError \(test_own_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
+        (leaves, r"'own' raised SystemExit \(test_own_loss.py, line \d+\): 3"),
         (lambda _, loss, stats: (loss * loss.item(), stats), r"under torch.func.vmap \(no \.item\(\)"),
         (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"'kl' .*shape \[16\]"),
         (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "'kl' .*float"),

@@ -48,19 +48,29 @@ def test_each_may_end_the_run_which_is_saved(tmp_path, name):
     assert pbt_rl.load_policy(result.folder)
 
 
-@pytest.mark.parametrize("name", ["on_report", "on_decision", "on_checkpoint"])
-def test_an_error_ends_the_run_in_order_and_reaches_the_caller(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("on_report", ZeroDivisionError), ("on_decision", SystemExit), ("on_checkpoint", ZeroDivisionError)],
+)
+def test_an_error_ends_the_run_in_order_and_reaches_the_caller(tmp_path, name, error):
     def wrong(*_):
-        raise ZeroDivisionError("mine")
+        raise error("mine")
 
     options = RUN | {"train_for_frames": 10**9, "save_every_frames": 1000, "name": "x"}
-    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+    with pytest.raises(error, match="mine") as caught:
         pbt_rl.train(**options, out=tmp_path, **{name: wrong})
     assert caught.traceback[-1].name == "wrong"
     result = pbt_rl.Result.of(tmp_path / "x")
-    assert result.ended == f"{name} raised ZeroDivisionError"
+    assert result.ended == f"{name} raised {error.__name__}"
     if name != "on_report":  # the first report comes before anything is there to be saved
         assert pbt_rl.load_policy(result.folder)
+
+
+@pytest.mark.parametrize("reason", [None, "", 3])
+def test_a_stop_ends_the_run_whatever_its_reason(reason):
+    callbacks = Callbacks(on_report=lambda _: Stop(reason))
+    callbacks.report(seen())
+    assert callbacks.ended == str(reason or "stopped")
 
 
 def test_a_run_in_another_thread_and_under_an_event_loop(tmp_path):
@@ -84,6 +94,11 @@ def test_own_metrics_stand_beside_the_others_until_new_ones_come():
     assert [v.own["stats/loss"] for v in shown] == [1, 1, 3]
     assert population_scalars(shown[2])["stats/loss"] == 3
     assert [member_scalars(m).get("stats/each") for m in shown[2].members] == [None, 2.5]
+
+
+def test_a_callback_that_changes_its_view_changes_nothing_else():
+    callbacks = Callbacks(on_report=lambda view: view.members[0].values.clear() or view.members.clear())
+    assert callbacks.report(seen()) == seen()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ MODULE = """
 import ctypes
 import gymnasium
 import numpy as np
+import os
 import sys
 from gymnasium.spaces import Box, Discrete
 
@@ -41,6 +42,10 @@ class Walk(gymnasium.Env):
                 sys.exit(3)
             if self.fault == "crash":
                 ctypes.string_at(0)
+            if self.fault == "fork":
+                if os.fork() == 0:
+                    sys.exit(3)
+                os.wait()
         over = self.steps == 8
         return self.see(), self.bonus * float(action), False, over, {"true_objective": 3.0} if over else {}
 
@@ -135,3 +140,13 @@ def test_an_environment_that_ends_its_actor_is_shown_by_its_own_lines(folder, fa
     assert "Extension modules" not in run.out + run.err
     for log in (folder / "runs" / "x" / "logs").glob("actor_*.log"):
         log.unlink()  # the crash is intended
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["serial", "async"])
+def test_a_fork_of_an_environment_may_exit(folder, mode):
+    few = ("--num-policies=1", "--actors=1", "--train-for-frames=4000", f"--mode={mode}")
+    run = train(folder, "my_walk:make_env", "--env-option=fault=fork", *few)
+    assert run.wait() == 0, run.err
+    assert run.summary["ended"] == "frames"
+    assert run.summary["actors_restarted"] == 0

@@ -106,6 +106,10 @@ def test_a_comparison_that_waits_for_three_periods_or_one_without_any_episode_is
     waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
     (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
     assert "no episode" in text
+    fast = WaitingComparison(100)
+    for frames in range(500, 5000, 500):
+        assert fast(view(member(0, frames=frames), **due)) == [], "each view is of another comparison"
+        fast.note_decisions()
 
 
 # -- the verdict --------------------------------------------------------------------------------------------
@@ -139,3 +143,8 @@ def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, o
     *_, last = said(tmp_path, capsys, **options)
     assert last.startswith(UNCOMPARED)
     assert remedy in last
+
+
+def test_a_run_that_ended_before_its_budget_is_not_said_to_lack_comparisons(tmp_path, capsys):
+    early = {"train_for_frames": 10**6, "pbt.start_frames": 10**5, "on_report": lambda _: pbt_rl.Stop("seen")}
+    assert UNCOMPARED not in "".join(said(tmp_path, capsys, **early))

@@ -213,13 +213,16 @@ def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
     assert healed
 
 
-def test_the_first_failure_of_a_member_is_shown(capsys):
+@pytest.mark.parametrize("error", [FloatingPointError, SystemExit])
+def test_the_first_failure_of_a_member_is_shown(error, capsys, monkeypatch):
+    monkeypatch.setattr(Fragile, "error", error)
     run(Fragile, Script([9.0, 1.0, 9.0]), steps=6, num_members=3, progress=False)
     shown = capsys.readouterr().err
-    place = r"FloatingPointError: diverged \(toys.py, line \d+\)"
+    place = rf"{error.__name__}: diverged \(toys.py, line \d+\)"
     assert re.search(rf"step\(\) of member 0 .*{place}", shown)
     assert re.search(rf"step\(\) of member 2 .*{place}", shown)
     assert shown.count("Traceback") == 1
+    assert "workers.py" not in shown
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_the_place_of_a_failure_is_in_the_users_code(capsys):
     assert "workers.py" not in shown
 
 
-@pytest.mark.parametrize("value", ["x", None, math.nan])
+@pytest.mark.parametrize("value", ["0.5", None, math.nan])
 def test_an_explore_function_that_returns_no_number_is_named_as_the_argument(value):
     with pytest.raises(ConfigError, match=r"^explore=<lambda> returned rate=.*: give a number"):
         run(

@@ -23,7 +23,7 @@ from typing import Any
 
 from pbt_rl.config import TRACKERS, Config
 from pbt_rl.display.scalars import gap_seconds
-from pbt_rl.display.view import RunView
+from pbt_rl.display.view import RunView, copied
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import as_json_types
@@ -83,7 +83,7 @@ class Outlet(Thread):
         self.start()
 
     def _show_where(self) -> None:
-        where = getattr(self._tracker, "where", None)
+        where = self._caught(lambda: getattr(self._tracker, "where", None))
         if isinstance(where, str):
             self._warn(f"{self.name}: {where}")
 
@@ -100,7 +100,9 @@ class Outlet(Thread):
     def _caught(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised by the user's class or a package
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised by the user's class or a package
             with suppress(OSError):
                 self._log.parent.mkdir(parents=True, exist_ok=True)
                 self._log.write_text(traceback.format_exc(), encoding="utf-8")
@@ -133,12 +135,13 @@ class Outlet(Thread):
         deadline: in seconds of `time.monotonic`.
         """
         self.join(max(0.0, deadline - time.monotonic()))
+        late = self.is_alive()
+        if not (late or self._failed):
+            self._show_where()
         if self._failed:
             self.send("")
-        elif self.is_alive():
+        elif late:
             self._warn(f"{self.name} did not end in time: its last numbers may be missing")
-        else:
-            self._show_where()
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:
@@ -173,7 +176,7 @@ class Trackers:
             return
         self._sent_seconds, self._sent_changes, self._unsent = view.seconds, changes, None
         for outlet in self._outlets:
-            outlet.send(view)
+            outlet.send(copied(view))
 
     def finish(self, ended: str, *, may_wait: bool) -> None:
         """Pass the last view and the reason for the end to the trackers, and wait for them.
@@ -183,7 +186,7 @@ class Trackers:
         deadline = time.monotonic() + (TIMEOUT_SECONDS if may_wait else SHORT_SECONDS)
         for outlet in self._outlets:
             if self._unsent is not None:
-                outlet.send(self._unsent)
+                outlet.send(copied(self._unsent))
             outlet.send(ended)
         for outlet in self._outlets:
             outlet.finish(deadline)

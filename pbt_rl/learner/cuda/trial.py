@@ -71,7 +71,9 @@ def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Pack
         streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
         pack = None
         try:
-            pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams)
+            pack = build_pack(
+                config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams
+            )
             pack.streams.wait_for_work()
             with pack.streams.learning():
                 taken[packing] = _seconds_of_batch(pack, setup)

@@ -251,9 +251,9 @@ class SimulatorSampler:
         began = time.thread_time()
         try:
             return self._env.step(action)
-        except (ConfigError, EnvSetupError):
+        except (ConfigError, EnvSetupError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise RunFailed(
                 f"{self._config.env} raised in a step.\n{environment_traceback(error)}"
             ) from error

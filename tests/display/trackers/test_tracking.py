@@ -4,6 +4,7 @@ import csv
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,15 @@ class Exiting(Kept):
 class Blocking(Dying):
     def show(self, view):
         time.sleep(1000)
+
+class Placeless(Kept):
+    where = property(lambda self: 1 / 0)
+
+class Clearing(Dying):
+    def show(self, view):
+        view.members.clear()
+    def close(self, ended):
+        pass
 
 class Useless:
     pass
@@ -110,7 +120,12 @@ def test_a_class_without_a_constructor_is_a_tracker(own, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("Unmade", "RuntimeError: wrong password"), ("Exiting", "SystemExit: no key")]
+    ("name", "why"),
+    [
+        ("Unmade", "RuntimeError: wrong password"),
+        ("Exiting", "SystemExit: no key"),
+        ("Placeless", "ZeroDivisionError: division by zero"),
+    ],
 )
 def test_one_that_cannot_be_made_does_not_end_the_run(own, name, why):
     tracking, said = trackers(own, f"own:{name}", "own:Kept")
@@ -137,6 +152,14 @@ def test_one_that_dies_is_said_once_and_the_others_go_on(own):
     assert "(RuntimeError: no quota; " in line
     assert "Traceback" in (own / "logs" / "tracker_0.log").read_text()
     assert (own / "kept.txt").read_text().split()[-2:] == ["9.0", "frames"]
+
+
+def test_one_that_changes_its_view_does_not_change_those_of_others(own):
+    tracking, _ = trackers(own, "own:Clearing")
+    one = replace(moment(1.0), members=[member(0)])
+    tracking.update(one)
+    tracking.finish("frames", may_wait=True)
+    assert len(one.members) == 1
 
 
 def test_one_that_blocks_is_never_waited_for(own):
