@@ -193,7 +193,8 @@ class Learned(Answering):
     [
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
-        ({"rate": "much"}, "mutate returned a "),
+        ({"rate": "much"}, "mutate returned 'much' for rate"),
+        ({"rate": [1]}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )
