@@ -202,7 +202,8 @@ class Learned(Answering):
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
         ({"rate": None}, "mutate returned a "),
-        ({"rate": "1e-3"}, "mutate returned a "),
+        ({"rate": "1e-3"}, "mutate returned '1e-3' for rate"),
+        ({"rate": [1]}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )
