@@ -94,6 +94,8 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
         )
     except ValueError as error:
         raise ConfigError(f"--model: {error}") from error
+    except RuntimeError as error:  # of torch, for an array that does not fit into memory
+        raise ConfigError(f"--model: the network cannot be built: {str(error).splitlines()[0]}") from error
     if algorithm is None:
         return net
     stacks = {name: layout.stack for name, layout in layouts.items()}

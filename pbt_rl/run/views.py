@@ -250,6 +250,8 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"
+    if episodes_each(resolved) == 1 and all(m.complete for m in view.members):
+        return f"{said}but this run ended first: train longer"
     nearest = max(view.members, key=lambda m: m.ended)
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-vector-env"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)

@@ -38,7 +38,7 @@ def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, t
     ("env", "options", "said"),
     [
         ("toy/crashing?steps=60", (), "RuntimeError: toy/crashing"),
-        ("toy/hanging?steps=60", ("--actor-timeout-seconds", "1"), "no step"),
+        ("toy/hanging?steps=60", ("--actor-timeout-seconds", "5"), "no step"),
     ],
 )
 def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, options, said):

@@ -137,6 +137,7 @@ def test_the_verdict_names_the_best_and_is_followed_by_three_commands(tmp_path, 
     [
         ({"pbt.period_frames": 5000}, "--train-for-frames 10000"),
         ({"pbt.min_episodes": 10**6}, "--envs-per-vector-env"),
+        ({"pbt.min_episodes": 1, "learner.batch": 1024}, "ended first"),
     ],
 )
 def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, options, remedy):
