@@ -31,6 +31,14 @@ def pytest_configure():
     os.environ.update([MARK.split("=")])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def adopts_no_processes():
+    """Keep `main()`, which some tests call, from making pytest the parent of other tests' processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pbt_rl.cli.adopt_orphans", lambda: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_left():
     before = shared_memory()

@@ -11,12 +11,15 @@ from tests.helpers.runs import HANG_SECONDS
 SCRIPT = """
 import atexit, os, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from pbt_rl import cli
 cli.EXIT_SECONDS, cli.EXIT_SECONDS_AT_MOST, cli.CHILD_SECONDS = 0.3, 0.6, 0.3
-cli.adopt_orphans()
-atexit.register(cli._end_children)
-{what}
-cli._end(3)
+def run(words):
+    exec({what!r}, globals())
+    return 3
+cli._command = lambda arguments: (SimpleNamespace(module="__main__:run", arguments=""), [])
+sys.argv = ["pbt-rl", "run"]
+cli.main()
 """
 THREAD = "threading.Thread(target=time.sleep, args=(1000,)).start()"
 CHILD = "subprocess.Popen(['sleep', '1000'])"
