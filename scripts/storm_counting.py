@@ -31,6 +31,8 @@ class CheckedAdvantage:
         obs_GTBF = next(iter(s.obs.values())).numpy()
         action_GTB = s.action.reshape(s.first.shape).numpy()
         first_GTB = s.first.numpy()
+        if not obs_GTBF.any():  # example samples, with which a run tries the algorithm before training
+            return gae_of_batch(s, hypers, settings)
         for g in range(len(obs_GTBF)):
             for b in range(obs_GTBF.shape[2]):
                 errors = self.errors(obs_GTBF[g, :, b], action_GTB[g, :, b], first_GTB[g, :, b])

@@ -196,6 +196,7 @@ def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
         zeros = torch.zeros(size, dtype=dtypes[field.dtype])
         fields[name] = torch.rand(size, generator=drawn) + 0.1 if field.dtype == "float32" else zeros
     valid = torch.ones((POLICIES, steps, ROWS), dtype=torch.bool)
+    fields["log_prob"] = -fields["log_prob"]
     fields["terminated"][:, 0, 0], valid[:, -1, 0] = True, False
     stored = {name: layout.stored for name, layout in obs_layouts(spec).items()}
     obs = {
