@@ -342,9 +342,8 @@ class UserCore(Core):
         evaluated = copied(self.name, self).eval()
 
         def tried(x: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-            answer: tuple[Tensor, Tensor] = evaluated(
-                x.clone(), state, first
-            )  # a core may write to the features
+            # a core may write to the features
+            answer: tuple[Tensor, Tensor] = evaluated(x.clone(), state, first)
             return answer
 
         out, last = tried(x, state, first)

@@ -322,8 +322,7 @@ class ConventionWarnings:
         """Warn if agents that have acted get no reward. needed: names of these agents."""
         if self.reads and (missing := [str(name) for name in needed if name not in rewards]):
             self._say(
-                f"rewards lack {', '.join(missing)}, whose reward is taken as 0: return a reward for every agent that "
-                "has acted"
+                f"no reward for {', '.join(missing)}, which counts as 0: return a reward for every agent that has acted"
             )
 
     def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:

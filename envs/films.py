@@ -77,8 +77,9 @@ class RenderCamera:
         try:
             picture: Any = self._env.render()
         except (gymnasium.error.Error, ImportError, NotImplementedError) as error:
+            why = str(error).rstrip(".") or type(error).__name__
             raise EnvSetupError(
-                f"--video: the environment cannot be rendered: {str(error).rstrip('.')}{self._remedy}"
+                f"--video: the environment cannot be rendered: {why}{self._remedy}"
             ) from error
         except (Exception, SystemExit) as error:  # the environment's own code
             raise EnvSetupError(

@@ -63,7 +63,7 @@ class UnrealHeads(nn.Module):
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     """Add the auxiliary heads.
 
-    Raises ValueError if there is no image, an action is continuous, or policy and value have separate bodies.
+    Raises ValueError without images, for continuous actions, and if policy and value have separate bodies.
     """
     images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(*spec)]
     if not images:

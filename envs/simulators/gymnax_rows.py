@@ -123,7 +123,7 @@ class GymnaxRows:
     def spread_phases(self, seed: int) -> bool:
         """Set random times in the states.
 
-        Returns False, and sets nothing, if the state has no `time` or there is no limit `max_steps_in_episode`.
+        Returns False without a change if the state has no `time`, or the parameters no `max_steps_in_episode`.
         """
         time = getattr(self._state, "time", None)
         if time is None or not self.spec.time_limit:

@@ -11,7 +11,7 @@ episode. Types differ between simulators:
 With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
 the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
 task's default weights, or the reward term or metric that the option `objective` names. The objective never depends on
-the tuned weights. Without a reward manager there is no shaping, and the objective is the reward.
+the tuned weights. Without a reward manager, the spec has no shaping, and the objective is the reward or a metric.
 
 Axes: P slots, R rows, K reward terms, A action components.
 """
@@ -135,7 +135,7 @@ class VecEnvRows:
     def spread_phases(self, seed: int) -> bool:
         """Set random step counters in the first episodes, as in RSL-RL's `learn(init_at_random_ep_len=True)`.
 
-        Returns False, and sets nothing, if the `VecEnv` has no step counters or no maximum episode length.
+        Returns False without a change if the `VecEnv` has no step counters or no maximum episode length.
         """
         counts, limit = getattr(self._env, "episode_length_buf", None), self.spec.time_limit
         if not isinstance(counts, Tensor) or limit < 1:

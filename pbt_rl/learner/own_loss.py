@@ -111,20 +111,12 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
     who = _named("loss", algorithm.loss)
     for packed, samples in ((False, SAMPLES), (False, SAMPLES + 8), (True, SAMPLES)):
         inputs = _made_up(samples)
-        try:
-            if packed:
-                answer = torch.func.vmap(of_one)(inputs, hypers)
-            else:
-                answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            how = (
-                " under torch.func.vmap (no .item(), no `if` on a value)"
-                if packed
-                else f" for {samples} samples"
-            )
-            raise ValueError(failed(who, error, how).partition(" We don't support")[0]) from error
+        if packed:
+            how = " under torch.func.vmap (no .item(), no `if` on a value)"
+            answer = _tried(who, how, torch.func.vmap(of_one), inputs, hypers)
+        else:
+            one = LossInputs(*(x[0] for x in inputs)), {name: value[0] for name, value in hypers.items()}
+            answer = _tried(who, f" for {samples} samples", of_one, *one)
         _check_answer(who, answer, settings, (POLICIES,) if packed else ())
         _check_gradients(who, answer[0], inputs)
 
@@ -220,26 +212,32 @@ def check_targets(settings: UpdateSettings, values: Mapping[str, float], samples
     hypers = {name: torch.full((POLICIES,), float(value)) for name, value in values.items() if name in read}
     if algorithm.fixed_advantage is not None:
         who = _named("fixed_advantage", algorithm.fixed_advantage)
-        advantage = _tried(who, algorithm.fixed_advantage, samples, hypers, settings)
+        advantage = _tried(who, "", algorithm.fixed_advantage, samples, hypers, settings)
         if advantage is not None:
             _check_steps(who, advantage, samples.valid)
             return
     who = _named("targets", algorithm.targets)
     present = Present(samples.log_prob, samples.value, samples.valid, torch.ones(POLICIES))
-    answer = _tried(who, algorithm.targets, samples, hypers, present, settings)
+    answer = _tried(who, "", algorithm.targets, samples, hypers, present, settings)
     if not (isinstance(answer, tuple | list) and len(answer) == 2):
         raise ValueError(f"{who} returned {described(answer)}: it must return (targets, advantages)")
     for one in answer:
         _check_steps(who, one, samples.valid)
 
 
-def _tried(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the user. Raises ValueError with a one-line message."""
+def _tried(who: str, how: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the user. Raises ValueError with a one-line message. how: circumstances, for the message."""
     try:
         return function(*arguments)
-    except Exception as error:
-        hint = ". Are all hyperparameters in target_hypers?" if isinstance(error, KeyError) else ""
-        raise ValueError(f"{failed(who, error)}{hint}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        hint = (
+            ". Are all hyperparameters in loss_hypers or target_hypers?"
+            if isinstance(error, KeyError)
+            else ""
+        )
+        raise ValueError(f"{failed(who, error, how).partition(' We don')[0]}{hint}") from error
 
 
 def _check_steps(who: str, answer: Any, valid: Tensor) -> None:

@@ -76,7 +76,7 @@ class Size:
 
 
 class Flaws(NamedTuple):
-    """Flaws of planned sizes, most severe first. A field that is False or 0 means that there is no such flaw.
+    """Flaws of planned sizes, most severe first. False or 0: the plan does not have the flaw.
 
     If the user has set b, the fields `undivided`, `uneven_rows` and `thin` are always False.
     """

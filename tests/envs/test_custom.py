@@ -220,7 +220,7 @@ def test_films_need_no_display(monkeypatch, display):
 
 
 @pytest.mark.parametrize(
-    ("factory", "message"), [("told_nothing", "returned None"), ("make_env", "rendered")]
+    ("factory", "message"), [("told_nothing", "returned None"), ("make_env", "rendered: NotImplementedError")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
     from pbt_rl.envs.films import film

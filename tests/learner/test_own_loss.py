@@ -93,6 +93,7 @@ def own_targets(change):
         (own(lambda _, advantage: advantage[:, 0]), r"\[2, 5\] for \[2, 3, 5\]"),
         (own(lambda _, advantage: advantage * math.nan), "NaN"),
         ({"fixed_advantage": lambda _s, hypers, _: hypers["beta"]}, r"'beta'.*target_hypers"),
+        ({"fixed_advantage": leaves}, r"^fixed_advantage 'leaves' raised SystemExit"),
         ({"target_hypers": ("gae_lambda",)}, "target_hypers lacks gamma"),
         (own_targets(lambda target, _: target), r"^targets .*\[2, 3, 5\]: .*\(targets, advantages\)"),
         (own_targets(lambda target, advantage: (target.mean(1), advantage)), r"\[2, 5\] for \[2, 3, 5\]"),

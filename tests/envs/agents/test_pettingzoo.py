@@ -518,7 +518,7 @@ class Clipped(Drawn):
         (Clipped, "picture 'obs' is clipped"),
         (NewSpaces, "spaces change"),
         (FirstInsteadOfLast, "missing final observation"),
-        (Unpaid, "rewards lack b"),
+        (Unpaid, "no reward for b"),
     ],
 )
 def test_bugs_without_an_error_are_told(kind, said):
