@@ -91,3 +91,22 @@ def environment_code(env_id: str, when: str = "when it was made") -> Iterator[No
         raise EnvSetupError(
             f"{env_id} cannot be used: it raised {type(error).__name__} {when}.\n{traceback.format_exc()}"
         ) from error
+
+
+@contextmanager
+def algorithm_code(refusal: str, function: str) -> Iterator[None]:
+    """Convert exceptions of an algorithm's function in this context to ConfigError, in one line.
+
+    refusal: start of the message. A ValueError contains a message for the user. function: name of the function, for
+    other exceptions.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{refusal}: {error}") from error
+    except BaseException as error:
+        raise ConfigError(
+            f"{refusal}: {function} raised {type(error).__name__}{place_of(error)}: {error}"
+        ) from error

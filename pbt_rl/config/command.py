@@ -17,7 +17,7 @@ from pbt_rl.config import Config, Hypers, hypers_of
 from pbt_rl.config.budget import following_budget, following_hours
 from pbt_rl.config.start_values import with_start_values
 from pbt_rl.envs.lookup import FAMILIES, EnvOptions, family_of, keywords, recipe
-from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.errors import ConfigError, algorithm_code, environment_code
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file
 from pbt_rl.options.values import path_given
@@ -119,7 +119,8 @@ class Layers:
         recommended = _environment_recipe(given["env"], given.get("env_option", ()))
         # A recipe may set options of a family that is not installed.
         of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
-        whole = {**of_env, **_algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
+        of_algorithm = _algorithm_recipe(given.get("algo", Config.algo), of_env, self.hypers)
+        whole = {**of_env, **of_algorithm, **given}
         whole |= following_hours(whole, given)
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
@@ -141,8 +142,13 @@ def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object
         return recipe(env, EnvOptions(keywords=keywords(env_option)))
 
 
-def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the recipe of an algorithm for an environment. Raises ConfigError if the algorithm cannot be loaded.
+def _algorithm_recipe(
+    algo: str, env_recipe: Mapping[str, object], hypers: type[Hypers]
+) -> Mapping[str, object]:
+    """Return the recipe of an algorithm for an environment.
+
+    Raises ConfigError if the algorithm cannot be loaded or its recipe raises an error, has unknown options, or has
+    values of another type.
 
     If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. The
     algorithm is then not loaded, because loading imports torch.
@@ -152,10 +158,13 @@ def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[st
     entry = algorithms.ALGORITHMS.get(algo)
     if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):
         return {}
-    try:
-        return algorithms.load(algo).recipe(env_recipe)
-    except ValueError as error:
-        raise ConfigError(f"--algo {algo} cannot be used: {error}") from error
+    with algorithm_code(f"--algo {algo} cannot be used", "recipe"):
+        found = algorithms.load(algo).recipe(env_recipe)
+        if not isinstance(found, Mapping):
+            raise ValueError(  # noqa: TRY004 - the user's function is wrong, not our call
+                f"recipe returned {type(found).__name__}: return a dict, option -> value"
+            )
+        return checked(found, table(Config, hypers=hypers))
 
 
 def parse_train(arguments: Sequence[str]) -> Config:

@@ -33,7 +33,7 @@ from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
-from pbt_rl.errors import ConfigError, place_of, require
+from pbt_rl.errors import ConfigError, algorithm_code, place_of, require
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import NetNames
 
@@ -99,12 +99,14 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
     if algorithm is None:
         return net
     stacks = {name: layout.stack for name, layout in layouts.items()}
-    try:
-        return algorithm.network(
-            net, NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low), model.core_size)
-        )
-    except ValueError as error:
-        raise ConfigError(f"--algo cannot be used with {spec.env_id}: {error}") from error
+    inputs = NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low), model.core_size)
+    with algorithm_code(f"--algo cannot be used with {spec.env_id}", "network"):
+        whole = algorithm.network(net, inputs)
+        if not isinstance(whole, PolicyNet):
+            raise ValueError(  # noqa: TRY004 - the user's function is wrong, not our call
+                f"network returned {type(whole).__name__}: return the extended PolicyNet"
+            )
+        return whole
 
 
 @contextmanager

@@ -10,7 +10,10 @@ import torch
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO, appo_loss, gae_of_batch, vtrace_targets
 from pbt_rl.algos.lookup import load
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_net
 from pbt_rl.learner.own_loss import check_loss, check_targets, example_samples
 from tests.helpers.packs import HYPERS, settings
 
@@ -149,3 +152,41 @@ def test_a_hyper_that_nothing_declares_is_named():
         check(lambda _, loss, stats: (loss, stats), loss_hypers=(*APPO.loss_hypers, "my_coef"))
     with pytest.raises(ValueError, match=r"target_hypers: gama\."):
         check(lambda _, loss, stats: (loss, stats), target_hypers=("gama",))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "named"),
+    [
+        (lambda of_env: of_env["absent"], r"recipe raised KeyError \(test_own_loss.py, line \d+\): 'absent'"),
+        (lambda _: ["learner.epochs"], "recipe returned list"),
+        (lambda _: {"learner.absent": 1}, "learner.absent"),
+        (lambda _: {"learner.epochs": "many"}, "learner.epochs='many'"),
+        (lambda _: sys.exit("enough"), "recipe raised SystemExit .*: enough"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_is_one_line(recipe, named, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "OWN", dataclasses.replace(APPO, recipe=recipe), raising=False)
+    with pytest.raises(ConfigError, match=rf"--algo {__name__}:OWN .*{named}"):
+        parse_train(["--env=toy/identity", f"--algo={__name__}:OWN"])
+
+
+def test_options_of_a_recipe_are_read_as_options_of_a_file_are(monkeypatch):
+    recipe = {"learner": {"epochs": 3}, "hypers.learning-rate": "0.002"}
+    own = dataclasses.replace(APPO, recipe=lambda _: recipe)
+    monkeypatch.setattr(sys.modules[__name__], "OWN", own, raising=False)
+    config = parse_train(["--env=toy/identity", f"--algo={__name__}:OWN"])
+    assert (config.learner.epochs, config.hypers.learning_rate) == (3, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("network", "named"),
+    [
+        (lambda net, _: net.absent, r"network raised AttributeError \(test_own_loss.py, line \d+\)"),
+        (lambda _net, _inputs: None, "network returned NoneType"),
+        (lambda _net, _inputs: sys.exit(3), "network raised SystemExit"),
+    ],
+)
+def test_a_network_of_an_algorithm_that_cannot_be_used_is_one_line(network, named):
+    config = parse_train(["--env=toy/identity"])
+    with pytest.raises(ConfigError, match=f"toy/x.*{named}"):
+        build_net(SPEC, config.model, dataclasses.replace(APPO, network=network))
