@@ -184,7 +184,7 @@ def sees_pictures(config: Config, spec: EnvSpec) -> bool:
     )
 
 
-VMAP_ON_CPU = 4
+VMAP_ON_CPU = 3
 """Number of policies from which vmap is faster than `loop` for small networks on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
 """Minibatch size (steps of one policy) from which `loop` is faster than vmap for small networks on a CPU."""
