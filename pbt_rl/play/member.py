@@ -344,7 +344,8 @@ def play_episodes(
         vector_env: VectorEnv
         recording: Records | None = None
         if filmed is None:
-            vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
+            with environment_code(spec.env_id):
+                vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
             end.enter_context(closing(vector_env))
         else:
             vector_env, recording = end.enter_context(filmed(spec, rows, seed, options))
@@ -393,15 +394,21 @@ def play(
     recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
-    """Play `share_R[r]` episodes on row r. Return the results of the episodes in row order."""
+    """Play `share_R[r]` episodes on row r. Return the results of the episodes in row order.
+
+    Raises EnvSetupError if the environment raises an error.
+    """
+    env_id = vector_env.spec.env_id
     step = private_step_arrays(vector_env.spec, vector_env.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
-    vector_env.reset(step)
+    with environment_code(env_id, "in reset"):
+        vector_env.reset(step)
     if recording is not None:
         recording.take(step, None)
     while any(len(played) < share for played, share in zip(played_R, share_R, strict=True)):
         action_RA = player.act(step)
-        vector_env.step(action_RA, step)
+        with environment_code(env_id, "in step"):
+            vector_env.step(action_RA, step)
         if recording is not None:
             recording.take(step, action_RA)
         if progress is not None:

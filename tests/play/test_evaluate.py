@@ -21,7 +21,7 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
@@ -217,6 +217,17 @@ def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     played = play(UnevenVectorEnv(3), player, [2, 2, 2])
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_error_of_the_environment_in_an_episode_is_reported_as_its_error(method, monkeypatch):
+    def fail(*_):
+        raise OSError("the game server is gone")
+
+    monkeypatch.setattr(UnevenVectorEnv, method, fail)
+    player = player_of(Config(env="toy/identity", model=MLP))
+    with pytest.raises(EnvSetupError, match=rf"{VECTOR.env_id} .*OSError in {method}(.|\n)*server is gone"):
+        play(UnevenVectorEnv(3), player, [2, 2, 2])
 
 
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 8))

@@ -97,8 +97,8 @@ def evaluate_against(
 ) -> None:
     """Play games, and print the result. games: number of games, rounded up to an equal number per agent position.
 
-    against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
-    newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.
+    against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. The defaults are the newest checkpoint and
+    its best member. The factory is called with the EnvSpec, and returns an `Act`.
     trust: True if user code of the runs may be imported.
     Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent. Raises
     EnvSetupError if the environment or the custom policy raises an error.
@@ -117,9 +117,10 @@ def evaluate_against(
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
-    vector_env = make_vector_env(
-        spec.env_id, tables * spec.agents, seed, config.env_options, default_shaping_source(spec)
-    )
+    with environment_code(spec.env_id):
+        vector_env = make_vector_env(
+            spec.env_id, tables * spec.agents, seed, config.env_options, default_shaping_source(spec)
+        )
     with closing(vector_env), one_thread():
         print("\n".join(play_against(vector_env, player, opponent, shares(total, tables)).lines()))
 
@@ -139,11 +140,13 @@ def play_against(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: l
     left = list(share_G)
     wins = draws = losses = 0
     objectives, others = [], []
-    vector_env.reset(step)
+    with environment_code(vector_env.spec.env_id, "in reset"):
+        vector_env.reset(step)
     while any(left):
         for side, rows in sides:
             action_RA[rows] = side.act(_part(step, rows))
-        vector_env.step(action_RA, step)
+        with environment_code(vector_env.spec.env_id, "in step"):
+            vector_env.step(action_RA, step)
         for g in range(len(left)):
             mine = g * agents + g % agents
             if not step.episode_done[mine] or not left[g]:

@@ -9,7 +9,7 @@ import pytest
 
 from pbt_rl.config import Config, MatchupConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.play.member import RandomPlayer
 from pbt_rl.population.matchups.against import play_against, rows_of_agents, wilson
@@ -197,6 +197,16 @@ def test_who_wins(own, others, result):
     assert (games.wins, games.draws, games.losses) == result
     assert games.objectives == (own,) * 9
     assert games.others == (3.5,) * 9
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_error_of_the_environment_in_a_game_is_reported_as_its_error(method, monkeypatch):
+    def fail(*_):
+        raise OSError("the game server is gone")
+
+    monkeypatch.setattr(Higher, method, fail)
+    with pytest.raises(EnvSetupError, match=rf"test/higher .*OSError in {method}(.|\n)*server is gone"):
+        play_against(Higher(3), Always(5), Always(3, 4), [3, 3, 3])
 
 
 def test_the_player_plays_every_agent():
