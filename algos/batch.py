@@ -23,7 +23,8 @@ from .rollout import FIELDS, Rollout, Span, Transitions
 class Segments(NamedTuple):
     """Replayed segments (replay.py): S segments of L steps, with fields of shape [P, L, S, ...], on the device.
 
-    A segment starts within an episode. If the episode ends within the segment, the steps after the end are invalid.
+    A segment may start at any step of an episode. If the episode ends within the segment, the steps after the end are
+    invalid.
     """
 
     obs: dict[str, Tensor]

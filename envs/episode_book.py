@@ -69,6 +69,8 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 class EpisodeBook:
     """Statistics of the current episode of each row: raw and shaped return, length, shaping version.
 
+    The shaping version counts the changes of a member's reward weights.
+
     A vector env calls `open_episode` at the start of an episode and `add` in every step. The vector env calls `write`
     at least in each step that ends an episode.
     """

@@ -509,7 +509,7 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
 
 
 def _choices_of(leaf: Leaf) -> str:
-    """Describe the valid values of each integer in a `one_hot` leaf."""
+    """Describe the valid values of each integer in an array of choices (a `Leaf` of kind `one_hot`)."""
     ends = [f"{first}..{first + size - 1}" for first, size in np.broadcast(leaf.start, leaf.sizes)]
     shown = ", ".join(ends[:8]) + (", ..." if len(ends) > 8 else "")
     return f"{'an integer' if len(ends) == 1 else 'integers'} within {shown}"

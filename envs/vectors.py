@@ -350,9 +350,9 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
 
 
 def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
-    """Raise EnvSetupError if rows in other processes have methods for shaping or training info.
+    """Raise EnvSetupError if only rows in other processes have methods for shaping or `set_training_info`.
 
-    These methods cannot be called from this process.
+    AsyncVectorEnv calls a method of all rows with the same arguments, but each row needs its own.
     """
     for what, find, names in (
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),

@@ -126,7 +126,8 @@ class Agents:
     ) -> dict[str, NDArray[Any]]:
         """Convert one agent's observation to arrays.
 
-        moves: True if the agent acts in the next step. False: the action mask is all zeros.
+        moves: False if the agent only watches in the next step. Its action mask is then all zeros. True for all other
+        agents, including agents whose episode has ended.
         ended: True if the agent's episode has ended. Its action mask is then optional.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}

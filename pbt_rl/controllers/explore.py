@@ -170,13 +170,16 @@ def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> 
 
 
 def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Multiply or divide a value by a factor >= 1 on its scale. The result may be out of bounds.
+    """Clip a value to its bounds, and multiply or divide it by a factor >= 1 on its scale.
+
+    The result may be out of bounds.
 
     - `linear`, `log`: multiply or divide the value. The sign stays the same.
     - `one_minus`: multiply or divide 1 - value.
     - `integer`: multiply or divide the value, and round. The value changes by at least 1.
-    - A value of 0 moves to ZERO_STEP * (factor - 1) * bound, because a factor has no effect on 0. The bound is the
-      upper bound for multiplication, and the lower bound for division.
+    - If the number that is multiplied (the value, or 1 - value) is 0, it moves to ZERO_STEP * (factor - 1) * bound,
+      because a factor has no effect on 0. The bound of multiplication is `high` (`one_minus`: 1 - `low`), and the bound
+      of division is `low` (`one_minus`: 1 - `high`).
     """
     value = spec.clamp(value)
     if spec.scale == "one_minus":

@@ -230,7 +230,7 @@ class TensorBoard:
             self._images.clear()
 
     def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation. The step is the number of frames at the evaluated checkpoint. Raises OSError."""
+        """Write an evaluation. The step is the frames of all members at the evaluated checkpoint. Raises OSError."""
         values = [
             _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
             for tag, value in evaluation_scalars(evaluation).items()

@@ -118,8 +118,9 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
-    """Return the saved shaping version of each slot. Return zeros if `saved` is empty or from other slot members.
+    """Return the saved shaping version of each slot (number of changes of the reward weights).
 
+    Returns zeros if `saved` is empty, or if other members had the slots.
     slot_members: member of each slot. None: empty slot.
     """
     if not saved or not _is_for(saved, slot_members):

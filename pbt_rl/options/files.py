@@ -255,8 +255,8 @@ def _plain(value: Any) -> Any:
 def _number(option: Option, value: Any) -> Any:
     """Convert a text to a number if the option is a number, because YAML parses 1M as a text.
 
-    Some options have a word for "no limit", usually `off`, which YAML parses as False. Convert both to the option's
-    maximum (`at_most`).
+    Some options have a word for "no limit", usually `off`, which YAML parses as False. The word and False become the
+    option's maximum (`at_most`).
     """
     metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):

@@ -393,8 +393,9 @@ class Population:
     def report(self, seconds: float | None = None) -> PopulationReport:
         """Return the report for the controller, without stopped members. seconds: training time, if it is needed.
 
-        With tasks, the windows of all members are cut to an equal number of rounds (one episode of every task).
-        Otherwise, members with fewer rounds would reach the cap of a task more often.
+        With tasks, the windows are cut to an equal number of rounds (one episode of every task). The mean of fewer
+        rounds is noisier, and would therefore exceed `task_cap` more often. Members with too few rounds for a
+        comparison keep their windows.
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None

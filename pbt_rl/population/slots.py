@@ -1,4 +1,7 @@
-"""Assignment of members to packs and slots. If there are more members than slots, members train in time slices."""
+"""Assignment of members to packs (the policies of one device) and to their slots (places of one policy).
+
+If there are more members than slots, members train in time slices.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,8 @@ class Slots:
     def scatter(self, pack: int) -> list[tuple[int, int]]:
         """Move the members of a lost pack to running packs, and return (member, new pack).
 
-        Each member moves to the pack with the fewest members per slot. Returns [] if no other pack is running.
+        Each member moves to the pack that has the fewest members per slot after the move. Returns [] if no other pack
+        is running.
         """
         others = sorted(self.serving - {pack})
         moved = []

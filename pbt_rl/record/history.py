@@ -460,7 +460,7 @@ class History:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Names of the values that differ between nodes of the lineage, because they are tuned or searched."""
+        """Names of the values that differ between nodes of the lineage."""
         nodes = self.lineage.nodes
         return (
             [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []

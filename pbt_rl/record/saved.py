@@ -105,7 +105,10 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) for each option in `asked` that names code or paths outside this installation."""
+    """Return (option, value) for each option in `asked` that may be harmful if another person has chosen it.
+
+    These are modules, paths, clusters, texts for the environment, and changed options of the machine.
+    """
     options = values_of(config)
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():

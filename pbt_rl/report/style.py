@@ -110,7 +110,11 @@ class ValueAxis:
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Return the axis of the hyperparameter `name`. If the name is unknown, `values` decide the scale."""
+        """Return the axis of the hyperparameter `name`.
+
+        The scale is the scale of a known hyperparameter, if it is defined for all values. Otherwise, positive values
+        that span more than a factor of 10 have a log scale.
+        """
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)

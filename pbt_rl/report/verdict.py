@@ -134,7 +134,7 @@ def notes(history: History) -> list[str]:
 
 
 def mostly_luck(noise: Noise) -> bool:
-    """Return True if most replacements may be due to chance."""
+    """Return True if most of at least ENOUGH_REPLACEMENTS replacements may be due to chance."""
     return noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements
 
 

@@ -121,8 +121,8 @@ class Fleet(Protocol):
     def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat.
 
-        Time in which the process that reads the heartbeat was stopped does not count. This process is the supervisor,
-        or with --nodes the node worker.
+        Time in which the reading process was stopped, and time in which the learner waited for a core, do not count.
+        The reading process is the supervisor, or with --nodes the node worker. Returns 0 in serial mode.
         """
 
     def learns(self) -> bool:

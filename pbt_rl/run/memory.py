@@ -165,7 +165,10 @@ class Memory:
             shaping.frames[slot] = 0 if load is None else load.counts.frames
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
-        """Create the mailboxes and the setup of an actor. number: pack. index: index of the actor in this pack."""
+        """Create the mailboxes and the setup of an actor.
+
+        number: index of the pack (policies of one device). index: index of the actor in this pack.
+        """
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
         shared, vector_envs = self._packs[number], pack.vector_envs_per_actor
         boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(vector_envs)]

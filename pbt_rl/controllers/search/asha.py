@@ -26,7 +26,8 @@ class Asha(Search):
     The paper draws new configurations forever. Here, the number of members is fixed. If all members have started, no
     member trains, and no member can be promoted, the waiting members are stopped.
 
-    Ties go to the lower id, because a report without decisions must not draw random numbers.
+    Ties go to the lower id, not to a random member, because a call of `observe` that returns no decision must not draw
+    random numbers.
     """
 
     eta: int = field(default=3, kw_only=True)

@@ -1,10 +1,11 @@
 """Evaluation episodes of one saved member, and the messages of the evaluation process.
 
-All evaluations during training have equal seeds, which differ from the seeds of training. If the environment is
-reproducible under a seed, differences between results are therefore due to the weights, not to the initial states.
+All evaluations during training have equal seeds, which differ from the seeds of training. The first episode of each
+row therefore begins in the same state, if the environment is reproducible under a seed and ignores `env_index`. The
+initial states of later episodes are equal only if steps draw no random numbers.
 
-In the final evaluation, a *round* is one episode on every row. Only complete rounds count. Otherwise the time limit
-would exclude the longest episodes.
+In the final evaluation, a *round* is one episode on every row. Only complete rounds count. Otherwise, the longest
+episodes would be missing if the evaluation reached its own time limit.
 """
 
 from __future__ import annotations
