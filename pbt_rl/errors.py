@@ -95,10 +95,10 @@ def environment_code(env_id: str, when: str = "when it was made") -> Iterator[No
 
 @contextmanager
 def algorithm_code(refusal: str, function: str) -> Iterator[None]:
-    """Convert exceptions of an algorithm's function in this context to ConfigError, in one line.
+    """Convert exceptions of an algorithm's function in this context to ConfigError.
 
-    refusal: start of the message. A ValueError contains a message for the user. function: name of the function, for
-    other exceptions.
+    refusal: start of the message. The text of a ValueError is for the user, and follows unchanged. Other exceptions are
+    described in one line, with the name of the function (`function`).
     """
     try:
         yield
@@ -107,6 +107,7 @@ def algorithm_code(refusal: str, function: str) -> Iterator[None]:
     except ValueError as error:
         raise ConfigError(f"{refusal}: {error}") from error
     except BaseException as error:
+        text = (str(error).splitlines() or ["no message"])[0]
         raise ConfigError(
-            f"{refusal}: {function} raised {type(error).__name__}{place_of(error)}: {error}"
+            f"{refusal}: {function} raised {type(error).__name__}{place_of(error)}: {text}"
         ) from error

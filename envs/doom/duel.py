@@ -25,7 +25,7 @@ If a player spawns at the position of the other player and kills the other playe
 The engines of a game take a second to connect, mostly idle. The constructor of `Pair` starts the engines but does not
 wait for their connection. `Pair.found` waits. If this process is killed while the engines connect, files remain (see
 `game.py`). If an engine ends while the engines connect, the package crashes this process. Therefore `close` waits until
-the engines have connected, and ports are checked before use.
+the engines have connected (except if the start of an engine fails), and ports are checked before use.
 
 Axes: S agents (host and guest), V game variables, E events, A action components.
 """

@@ -112,8 +112,8 @@ class ValueAxis:
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
         """Return the axis of the hyperparameter `name`.
 
-        The scale is the scale of a known hyperparameter, if it is defined for all values. Otherwise, positive values
-        that span more than a factor of 10 have a log scale.
+        A known hyperparameter with the scale `log` or `one_minus` has a log axis (of 1 - value for `one_minus`) if all
+        its values allow that. Other positive values have a log axis if they span more than a factor of 10.
         """
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
