@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
+import gymnasium
 import pytest
 
 import pbt_rl.cli
@@ -191,6 +192,11 @@ def skip_what_is_not_here(line):
     for package in ("minigrid", "minatar", "crafter", "matplotlib"):
         if f"{package}/" in line and find_spec(package) is None:
             pytest.skip(f"needs {package}")
+    for name in re.findall(r"gym/([\w-]+)", line):
+        for folder, package in (("mujoco", "mujoco"), ("box2d", "Box2D")):
+            where = str(gymnasium.spec(name).entry_point) if name in gymnasium.registry else ""
+            if f"envs.{folder}" in where and find_spec(package) is None:
+                pytest.skip(f"needs {package}")
 
 
 def test_the_pages_show_every_command():
