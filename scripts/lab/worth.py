@@ -4,8 +4,9 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run, and worth_rules.csv has the rows of the second experiment (--rows). All
-runs are in serial mode. Other work on the machine therefore changes only the seconds of a run.
+docs/lab/results/worth.csv has one row per run. worth_rules.csv and worth_budgets.csv have the rows of the second and
+third experiment (--rows). All runs are in serial mode. Other work on the machine therefore changes only the seconds of
+a run.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import wilcoxon
 
 HERE = Path(__file__).resolve()
 LAB = HERE.parents[2] / "docs" / "lab"
@@ -47,7 +49,7 @@ FIRST_SHARE, COMPARISONS = 0.3, 15
 
 @dataclass(frozen=True)
 class Task:
-    """Environment, with the options of its runs. frames: budget of a member.
+    """Environment, with the options of its runs. frames: budget of a member. members: size of the population.
 
     recipe: values of the environment's recipe. Members begin near these values.
     options: with EIGHT, a member has only eight rows, because all rows must end an episode within a period. Longer
@@ -62,6 +64,7 @@ class Task:
     shaping: tuple[str, ...] = ()
     random: float = 0.0
     best: float = 1.0
+    members: int = MEMBERS
 
 
 EIGHT = "--actors 1 --vector-envs-per-actor 2 --envs-per-vector-env 4"
@@ -77,7 +80,7 @@ COURIER = (
     "--learner.batch 2048 --learner.minibatches 2 --learner.epochs 4 --learner.lr-schedule constant "
     "--hypers.learning-rate 1e-3 --hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2"
 )
-TASKS: Mapping[str, Task] = {
+TASKS: dict[str, Task] = {
     "halfcheetah": Task("gym/HalfCheetah-v5", 300_000, MUJOCO, CONTINUOUS, random=-280, best=5831),
     "hopper": Task("gym/Hopper-v5", 300_000, MUJOCO, CONTINUOUS, random=18, best=2410),
     "walker2d": Task("gym/Walker2d-v5", 300_000, MUJOCO, CONTINUOUS, random=2, best=3452),
@@ -108,6 +111,12 @@ TASKS: Mapping[str, Task] = {
         best=7.0,
     ),
 }
+
+BUDGETS: dict[str, Task] = {
+    "courier_long": replace(TASKS["courier"], frames=1_000_000),
+    "courier_many": replace(TASKS["courier"], members=16),
+}
+"""Tasks of the third experiment."""
 
 SHAPING_RANGE = (0.001, 1.0)
 NEVER = 10**12
@@ -157,12 +166,12 @@ def on_scale(name: str, value: float, factor: float) -> float:
 def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
     """Return the initial values of each member. Member 0 begins with the recipe if `wide` is False.
 
-    All arms with an equal `wide` begin with equal values.
+    All arms with an equal `wide` begin with equal values. A larger population begins with those of a smaller one.
     """
     draw, most = random.Random(f"{task.env} {seed} {wide}"), math.log(16 if wide else 2)
     low, high = map(math.log, SHAPING_RANGE)
     members = []
-    for member in range(MEMBERS):
+    for member in range(task.members):
         values = {
             name: on_scale(name, value, math.exp(draw.uniform(-most, most)))
             for name, value in task.recipe.items()
@@ -195,7 +204,7 @@ def command(task: Task, arm: Arm, seed: int) -> list[str]:
     """Return the options of a run."""
     first = NEVER if arm.first is None else round(arm.first * task.frames)
     words = [
-        "--env", task.env, "--num-policies", str(MEMBERS), "--seed", str(seed), "--mode", "serial",
+        "--env", task.env, "--num-policies", str(task.members), "--seed", str(seed), "--mode", "serial",
         "--train-for-frames", str(task.frames), "--learner.threads", "1", "--no-figures", *shlex.split(task.options),
         "--pbt.start-frames", str(first), "--pbt.period-frames", str(max(1, round(arm.period * task.frames))),
         "--final-episodes", str(PICKING_EPISODES), *shlex.split(arm.options),
@@ -229,7 +238,7 @@ def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
 
     The evaluation seeds differ from the seeds of the final evaluation, which picks the member.
     """
-    task, folder = TASKS[name], Path(tempfile.mkdtemp(prefix="worth-"))
+    task, folder = (TASKS | BUDGETS)[name], Path(tempfile.mkdtemp(prefix="worth-"))
     try:
         ours("train", *command(task, ARMS[kind], seed), "--out", str(folder), "--name", "run")
         run = folder / "run"
@@ -355,17 +364,36 @@ def pooled(found: Scores, arm: str, than: str, level: float = 0.95) -> tuple[flo
 def iqm(found: Scores, arm: str) -> float:
     """Return the interquartile mean of an arm's normalised scores over all tasks and seeds."""
     all_scores = sorted(
-        (score - TASKS[task].random) / (TASKS[task].best - TASKS[task].random)
+        (score - about.random) / (about.best - about.random)
         for task, arms in found.items()
+        for about in [(TASKS | BUDGETS)[task]]
         for score in arms.get(arm, {}).values()
     )
     cut = len(all_scores) // 4
     return float(np.mean(all_scores[cut : len(all_scores) - cut])) if all_scores else math.nan
 
 
+def tell_pairs(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print for each task how many runs of `wide` score more than the run of `random` with the same starts.
+
+    p: two-sided, Wilcoxon's signed-rank test.
+    """
+    for how in ("drawn", "greedy"):
+        for task, arms in scores(rows, how).items():
+            seeds = sorted(arms["wide"].keys() & arms["random"].keys())
+            gains = np.array([arms["wide"][seed] - arms["random"][seed] for seed in seeds])
+            p = wilcoxon(gains).pvalue
+            print(
+                f"{task}, {how} actions: {(gains > 0).sum()} of {len(gains)} pairs better, median difference "
+                f"{np.median(gains):.2f}, p = {p:.4f}"
+            )
+
+
 def tell(chosen: Namespace) -> None:
     """Print the tables of docs/lab/worth.md."""
     rows = read(chosen.rows)
+    if {row["task"] for row in rows} <= BUDGETS.keys():
+        tell_pairs(rows)
     present = {row["arm"] for row in rows}
     arms = [arm for arm in ARMS if arm in present]
     for how in ("greedy", "drawn"):
@@ -431,7 +459,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     makes = commands.add_parser("run")
     makes.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    makes.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS])
+    makes.add_argument("--tasks", nargs="+", choices=TASKS | BUDGETS, default=[*TASKS])
     makes.add_argument("--arms", nargs="+", choices=ARMS, default=[*ARMS])
     makes.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     makes.set_defaults(do=run)
