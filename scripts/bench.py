@@ -407,6 +407,8 @@ def main() -> None:
         figures = _measured(parser, arguments)
     except RuntimeError as error:
         sys.exit(f"no figures: {error}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 

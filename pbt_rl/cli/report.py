@@ -33,6 +33,8 @@ class ReportCommand:
 def run(arguments: list[str]) -> int:
     """Run `pbt-rl report`: write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
+    if command.out and command.out.suffix in (".html", ".png", ".csv"):
+        raise ConfigError(f"--out {command.out} is not a folder: a report has several files. Name a folder")
     check_packages("report", PACKAGES)
     from pbt_rl.report.compare import write_comparison
     from pbt_rl.report.page import write_report
