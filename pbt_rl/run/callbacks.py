@@ -8,7 +8,8 @@ If a callback returns a `Stop`, the run ends and is saved. `on_report` may inste
 name -> {member: number}. TensorBoard shows the newest values as `stats/NAME`. Callbacks run in the supervisor's thread.
 Slow callbacks therefore delay decisions.
 
-An exception in a callback also ends and saves the run. `train` raises this exception after the end of the run.
+An exception (except KeyboardInterrupt) in a callback also ends and saves the run. `train` raises this exception after
+the end of the run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Stop:
     reason: str = "stopped"
 
     def __post_init__(self) -> None:
-        """Replace a missing reason by the default, because a run ends for a reason."""
+        """Convert the reason to text. Replace an empty reason by the default."""
         object.__setattr__(self, "reason", str(self.reason or Stop.reason))
 
 
@@ -48,7 +49,7 @@ OnCheckpoint = Callable[["Written"], Stop | None]
 
 @dataclass(eq=False)
 class Callbacks:
-    """User callbacks and their results. Not thread-safe."""
+    """User callbacks and their results. Not thread-safe. Raises ConfigError if a callback is not callable."""
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None

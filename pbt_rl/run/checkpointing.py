@@ -1,12 +1,13 @@
-"""Checkpoints of a run: periodic, on request, and at the end. In async mode, training continues during a checkpoint.
+"""Checkpoints of a run: periodic, on request, and at the end. Except in serial mode, training continues meanwhile.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states are retained    `Dispatch.begin_checkpoint` lists the states to write
+        -> SaveLearner                learners send their own states
         -> Save, repeated             learners save their members one by one to the `StatePool`, between optimiser steps
-        -> CheckpointWriter           a thread writes the members, and finally the manifest
-        -> all states are released    from now on the files are the restore points of members
+        -> CheckpointWriter           a thread writes the state of the run, each member, and finally the manifest
+        -> the last file is written   from now on the files are the restore points of members
 
-If a pack has no learner, the restore points of its members are written.
+If a pack has no learner, the restore points of its members with slots are written.
 
 A checkpoint does not delay a decision. If a decision changes an unsaved member, the member is saved before the change.
 """
@@ -38,10 +39,10 @@ from pbt_rl.run.resolved import ResolvedRun
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
-"""Delay before the retry of a failed permanent checkpoint. Other failed checkpoints are not retried."""
+"""Delay before the retry of a failed permanent checkpoint. Other checkpoints are retried only after `abandon`."""
 STAGING_BYTES = 1 << 26
-"""Maximum bytes of a pack's members that are saved but not yet written. One member is always allowed. No limit in
-serial mode."""
+"""Target for the bytes of a pack's members that are saved but not yet written. One member is always allowed. No limit
+in serial mode."""
 
 
 @dataclass(eq=False)
@@ -54,7 +55,7 @@ class Due:
     every_seconds: float
     every_frames: int
     next_frames: int = field(default=0, init=False)
-    """Population clock at which the next permanent checkpoint is due, in frames."""
+    """Population clock at which the next permanent checkpoint is due, in frames. 0: never."""
     next_seconds: float = field(default=math.inf, init=False)
     """`time.monotonic()` at which the next ordinary checkpoint is due."""
     not_before: float = field(default=0.0, init=False)
@@ -110,8 +111,8 @@ class Due:
 class CheckpointInProgress:
     """Checkpoint in progress.
 
-    number: 1 for the first checkpoint of this process, 2 for the second. packs: packs that have a learner.
-    frames: frames in the name of the checkpoint.
+    number: 1 for the first checkpoint since the supervisor's start, 2 for the second. packs: packs that have a learner.
+    frames: population clock at the start. For a permanent checkpoint: the frames in its name.
     """
 
     number: int
@@ -160,7 +161,7 @@ class Checkpointing:
         self._done: deque[None] = deque()
         """One element per state that the writer has finished. The writer's thread appends the elements."""
         self.failure = ""
-        """Reason for the failure of the last checkpoint. Empty if the last checkpoint succeeded."""
+        """Reason for the failure of the last checkpoint. Empty without a failure."""
         self.moved = 0
         """Progress counter: number of times that a member was saved or written."""
 
@@ -201,8 +202,9 @@ class Checkpointing:
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin a checkpoint. No decision may be in flight, and `Fleet.settled` must be true.
+        """Begin a checkpoint. No decision may be in flight.
 
+        In serial mode, a run can resume bit for bit only if `Fleet.settled` was True.
         packs: packs that have a learner.
         make_state: function that returns the state of the run without members and learners, as JSON types. It is called
         immediately, and raises OSError if the journal cannot be written.
@@ -278,7 +280,7 @@ class Checkpointing:
         self._writer.add(snapshot, partial(self._done.append, None))
 
     def step(self) -> None:
-        """Continue a checkpoint in progress."""
+        """Continue the checkpoint in progress and the evaluation in progress."""
         self._let_go()
         if self._writer is not None:
             self._take_results(self._writer)
@@ -358,7 +360,10 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Return a header with the newest frames, steps and updates. Training may continue during a checkpoint."""
+    """Return a header with the newest frames, steps and updates. Training may continue during a checkpoint.
+
+    If the state belongs to another member, only `fresh_frames` is updated.
+    """
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

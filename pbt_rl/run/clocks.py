@@ -1,4 +1,4 @@
-"""Clocks and timeouts that exclude time in which this process was stopped (SIGSTOP, frozen container).
+"""Timers, and clocks that exclude time in which this process was stopped (SIGSTOP, frozen container).
 
 Otherwise the supervisor would treat all its processes as hung after such a stop.
 """
@@ -109,10 +109,11 @@ class SchedulingDelay:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
     def deduct(self, seconds: float, counted: float, pid: int) -> float:
-        """Return `counted` minus the seconds in which the process waited for a core since its last heartbeat.
+        """Return `counted` minus the seconds in which the process waited for a core.
 
-        The result is at least LEAST_COUNTED * `counted`. Call this method once a second.
-        seconds: seconds since the last heartbeat. counted: part of `seconds` in which the supervisor ran.
+        Waits count from the first call after the process's last heartbeat. Call this method at least once a second.
+        The result is at least LEAST_COUNTED * `counted`.
+        seconds: seconds since the last heartbeat. counted: part of `seconds` in which the calling process ran.
         pid: process id. Waits of child processes are included.
         """
         began, waited = self._clock() - seconds, waited_seconds(pid)

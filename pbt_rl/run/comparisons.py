@@ -41,7 +41,7 @@ REPLACEMENT_TIMES = 1000
 """Maximum number of stored durations of replacements. (A run of a month makes hundreds of thousands.)"""
 
 LONG_LOOK_SECONDS = 0.005
-"""CPU time of a `look` without decisions, above which a pause follows."""
+"""CPU time of a `look` without decisions, above which a pause follows (not in serial mode)."""
 LOOK_GAP = 4
 """Length of the pause after a slow `look`, as a multiple of its CPU time."""
 MOST_LOOK_GAP_SECONDS = 0.5
@@ -97,7 +97,7 @@ class Comparisons:
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
         """Milliseconds that a learner spent on each of the latest replacements."""
         self._reported: list[int] = []
-        """Pack of each report since the last `look`."""
+        """Pack of each report that no `compare` or `exchange` has handled yet."""
         self._next_look = 0.0
 
     def note_first_slots(self, packs: Collection[int]) -> None:
@@ -107,7 +107,10 @@ class Comparisons:
                 self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Make and record the initial matchups. Return the row of each agent [U, E, S], for each pack."""
+        """Record the initial matchups, new or restored. Return the row of each agent [U, E, S], for each pack.
+
+        Empty for single-agent environments.
+        """
         matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
@@ -118,7 +121,7 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send frame limits, apply new values, and make a comparison that was held back.
+        """Continue a resumed run: send limits and evaluations, apply new values, make a comparison that was held back.
 
         Comparisons are held back when the run is about to end. If none was held back, members are compared at the next
         report.
@@ -147,7 +150,7 @@ class Comparisons:
 
         Return no decisions while earlier decisions are not yet applied. Also return no decisions if the end condition
         of the run is met, because no member would train with the changes.
-        pack: pack whose learner has just reported.
+        pack: pack whose learner has just reported, or None.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy or self._end.why is not None:
@@ -209,7 +212,10 @@ class Comparisons:
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:
-        """Record a learner's acknowledgement. If it belongs to a decision and not to a slot swap, reassign slots."""
+        """Process a learner's acknowledgement. After a decision, record it and reassign slots.
+
+        After a slot swap, record it only if the member has changed while it was parked.
+        """
         pending = self.dispatch.applied(ack)
         if pending.decided is None:  # the acknowledgement of a slot swap
             if pending.proves:

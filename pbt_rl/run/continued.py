@@ -55,7 +55,10 @@ class Continued:
         return int(self.state["resumes"]) + 1
 
     def vector_envs(self, plan: Plan) -> Sequence[Any]:
-        """Return the saved states of the vector envs, actor by actor. Empty if the plan has other vector envs."""
+        """Return the saved states of the vector envs, actor by actor.
+
+        Empty if no states were saved, or if the plan has other vector envs.
+        """
         saved: list[list[Any]] = self.state["units"]
         rows = [
             vector_env_rows(vector_env)

@@ -23,7 +23,7 @@ class RunEnd:
     throughput: Throughput
     callbacks: Callbacks
     signal: int | None = field(default=None, init=False)
-    """First signal received."""
+    """First received signal that ends the run, or None."""
 
     @property
     def why(self) -> str | None:
@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Text for the user: the spent budget and its option. Without a spent budget: that the run is complete."""
+        """Text for the user: the reached limit and its option. Without such a limit: that the run is complete."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {

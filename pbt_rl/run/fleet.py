@@ -1,4 +1,4 @@
-"""Fleet: all processes of a run, and their shared memory.
+"""Fleet: learners and actors of a run, and their shared memory.
 
 A fleet starts processes, detects their end, replaces ended processes, and forwards messages. In serial mode,
 `run.serial` runs actors and learners in the supervisor's process instead.
@@ -49,10 +49,10 @@ class Received:
 
 @dataclass(frozen=True)
 class LearnerLost:
-    """Event: a learner process has ended or hangs.
+    """Event: a learner process has ended or hangs, or its machine is lost or will leave.
 
     text: error of the learner, or a description of the end. user_error: True if the user must fix the cause.
-    machine: True if the machine of the learner was lost.
+    machine: True if the machine of the learner is lost or will leave.
     """
 
     pack: int
@@ -81,10 +81,10 @@ class ActorFailed:
     actor: int
     text: str
     user_error: bool = False
-    """True if the environment violates its interface. The user must fix the environment."""
+    """True if the environment cannot be made or violates its interface. The user must fix the environment."""
     hung: bool = False
     killed: bool = False
-    """True if another program killed the process (SIGKILL). The environment itself did not fail."""
+    """True if SIGKILL ended the process before it sent an error, for example when memory was full."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Fleet(Protocol):
     """Interface of the supervisor to the processes of a run: on this machine, in this process, or in a cluster."""
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
-        """Wait for events, and yield them. timeout_seconds: maximum wait."""
+        """Wait for events, and yield them. timeout_seconds: maximum wait. In serial mode, train instead of waiting."""
 
     def send(self, pack: int, message: ToLearner) -> None:
         """Send a message to a learner."""
@@ -113,7 +113,7 @@ class Fleet(Protocol):
         """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a new learner and new actors, after `kill`."""
+        """Start a new learner and new actors, after `kill`. With --nodes, they start when a machine is free."""
 
     def waits(self, pack: int, /) -> bool:
         """Check whether a pack is waiting for a machine."""
@@ -121,18 +121,22 @@ class Fleet(Protocol):
     def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat.
 
-        Time in which the reading process was stopped, and time in which the learner waited for a core, do not count.
-        The reading process is the supervisor, or with --nodes the node worker. Returns 0 in serial mode.
+        Time in which this process was stopped does not count. Waits of the learner for a core are deducted, up to three
+        quarters of the time. With --nodes, the node worker measures this time, and the time without an answer of the
+        node worker is added. A learner in serial mode has no heartbeat: its age is 0.
         """
 
     def learns(self) -> bool:
         """Check whether a learner on this machine has a batch to learn from."""
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds of all environments since the start of the fleet."""
+        """Return the CPU-seconds of all environments in actors since the start of the fleet."""
 
     def actions_given(self, actor: int) -> int:
-        """Return the number of actions sent to an actor's vector envs. 0 if no vector env could be reset."""
+        """Return the number of vector env steps for which an actor received actions. 0 if no vector env could be reset.
+
+        With --nodes, the number is from the actor's last failure.
+        """
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Set the matchup of a pack, and return the version of this matchup. row_UES: row of each agent."""
@@ -267,9 +271,9 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_actors()
 
     def heartbeat_age_seconds(self, pack: int) -> float:
-        """Return the seconds since a learner's last heartbeat.
+        """Return the seconds since a learner's last heartbeat, without time in which this process was stopped.
 
-        Time in which this process was stopped, or in which the learner waited for a CPU core, is excluded.
+        Most of the time in which the learner waited for a CPU core is excluded, too (`SchedulingDelay`).
         """
         return self._heartbeat_age(self.learners[pack], self.memory.heartbeats[pack].heartbeat_age_seconds)
 

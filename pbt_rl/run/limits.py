@@ -1,7 +1,8 @@
 """Limits of the machine: open files, and the estimated memory of a run on host and devices.
 
-The estimate is computed from the shapes of arrays, and is exact for the large parts: rollouts, copies of weights,
-mailboxes. Constants for interpreters and emulators were measured. Custom environments count as small environments.
+The estimate is computed from the shapes of arrays, and is nearly exact for the large parts: rollouts, copies of
+weights, mailboxes of images. Constants for interpreters and emulators were measured. Only environments of the family
+`atari` count as large.
 """
 
 from __future__ import annotations
@@ -54,17 +55,19 @@ GIVEN_BYTES = 10
 SMALL_ENVIRONMENT_BYTES = 4096
 """Bytes of one environment of a family that is not in ENVIRONMENT_BYTES, measured with CartPole."""
 NEARLY_ALL = 0.9
-"""Fraction of the available memory above which a run gets a warning."""
+"""A run gets a warning if it needs more than this fraction of the available host memory, or of a GPU's memory."""
 MANY_ROWS = 4096
 """Rows of each member in the smaller of two estimates. The difference of the estimates gives the memory of a row."""
 COMFORTABLE = 1 << 16
-"""Soft limit of open files, unless a run needs more. Some programs loop over all descriptors up to this limit."""
+"""Target of the soft limit of open files, unless a run needs more. The target is not higher, because some programs
+loop over all descriptors up to the soft limit."""
 RESERVE = 64
 """Descriptors for short-lived files, libraries, and the devices of a GPU driver."""
 MAPPED = 2
 """Descriptors per memory-mapped file: the descriptor of the file, and its duplicate in Python's mmap object."""
 SEGMENTS = 16
-"""Maximum number of segments of the `StatePool`. Each segment has twice the size of the previous one."""
+"""Assumed maximum number of segments of the `StatePool`, enough for 65,535 states. Each segment has twice the size of
+the previous one."""
 PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 HOST = "host"
@@ -78,7 +81,7 @@ def check_start(resolved: ResolvedRun) -> None:
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
-    """Return the maximum number of files that the supervisor opens for a run."""
+    """Estimate the maximum number of files that the supervisor opens for a run."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -108,16 +111,16 @@ def allow_open_files(needed: int) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory of a run in bytes, for each place: HOST or the name of a GPU."""
+    """Estimated memory of a run. needed, certain: place (HOST or the name of a GPU) -> bytes."""
 
     packs: tuple[PackBytes, ...]
     needed: Mapping[str, int]
     certain: Mapping[str, int]
-    """Part of `needed` that is always allocated."""
+    """Part of `needed` that is nearly exact: rollouts, replay, weights, parked states and mailboxes."""
 
 
 def memory_notes(resolved: ResolvedRun) -> list[str]:
-    """Return a warning with a remedy for each place (HOST or a GPU) whose available memory may be too small."""
+    """Return a warning with a remedy for each place (HOST or a GPU) whose memory may be too small."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
         on_host = place == HOST
@@ -252,7 +255,7 @@ class PackBytes:
     update: int
     """Temporary memory of one optimiser step: samples, and activations for the backward pass."""
     parked: int
-    """States of members that have no slot at the start."""
+    """Maximum memory of the members without a slot. (Initialised weights take no memory.)"""
     mailboxes: int
     environments: int
     """Memory of the environments, each with ENVIRONMENT_BYTES of its family, or SMALL_ENVIRONMENT_BYTES."""
@@ -320,7 +323,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
-    """Return the number of rollout buffers of a learner."""
+    """Return the number of rollout buffers of a learner, without the spare buffer of CUDA graphs."""
     return max(plan.vector_envs, 1) + (2 * plan.vector_envs_per_batch if config.mode == "async" else 0)
 
 

@@ -2,20 +2,19 @@
 
     LearnerLost -> kill the learner and its actors  drop their messages
                 -> abandon a checkpoint in progress
-                -> Dispatch.lost                    settle pending decisions, read the restore point of each member
+                -> Dispatch.lost                    settle pending decisions, read restore points of members on slots
                 -> a new learner and new actors     load the restore points, as in a resumed run
 
-The members of the lost learner continue from the newest checkpoint, while other packs train. Parked members and
-remembered states lose no training, because they are in the store. Exception: a state that the lost learner had not yet
-written to the store is replaced with its restore point.
+Members with a slot of the lost learner continue from their restore points, usually in the newest checkpoint. Other
+packs train meanwhile. Parked members and remembered states lose no training, because they are in the store. Exception:
+a state that the lost learner had not yet written to the store is replaced with its restore point.
 
 If a machine is lost, its learner restarts on a free machine. If no machine is free, the members move to running packs,
 and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
 assigned to waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written before the
 learner is replaced.
 
-The population clock never decreases. The members of the lost learner lose their training since the newest checkpoint,
-and the journal records the lost frames.
+The population clock and the frames of a member never decrease. The journal records the frames of lost training.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class LostLearners:
     start: Start = field(init=False)
     count: int = field(default=0, init=False)
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
-    """`time.monotonic()` of the last MOST_REPLACED replacements."""
+    """`time.monotonic()` of the last MOST_REPLACED replacements, except after the loss of a machine."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
-    """Pack -> member -> updates at the first report of the learner."""
+    """Pack -> member -> updates in the learner's first report about the member."""
     _trained: set[int] = field(default_factory=set, init=False)
-    """Packs whose learner has taken an optimiser step."""
+    """Packs whose learner has completed an update after its first report."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
     """Pack whose machine will leave -> (event, count of checkpoints that had begun at the event)."""
 
@@ -190,8 +189,9 @@ class ActorRestarts:
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor.
 
-        Raises EnvSetupError if the construction or first reset of the environment fails, or if the environment violates
-        its interface before WORKED_STEPS. Raises RunFailed after too many restarts, or if the actor cannot be started.
+        Raises EnvSetupError if the actor failed before its first actions and neither hung nor was killed, or if the
+        environment violates its interface before WORKED_STEPS. Raises RunFailed after too many restarts, or if the
+        actor cannot be started.
         """
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
@@ -231,7 +231,7 @@ class ActorRestarts:
             )
 
     def _shortened(self, error: str) -> str:
-        """Return an error text. Of a repeated error, return only a note and the last line."""
+        """Return an error text. Of a repeated error with several lines, return only a note and the last line."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
         self._seen[key] += 1
         again = f"the same error again ({self._seen[key]} times): "

@@ -27,7 +27,7 @@ from pbt_rl.run.resolved import ResolvedRun
 
 @dataclass(frozen=True)
 class Start:
-    """Initial state of a run: content of the slots, and states of processes."""
+    """Initial state of a run or of a new learner: content of the slots, and states of processes."""
 
     slots: Sequence[tuple[Load | None, ...]]
     """Per pack: the member that the learner loads into each slot. None: an empty slot."""
@@ -77,12 +77,12 @@ class ActorRecord:
     boxes: list[Mailbox]
     restarts: int = 0
     given: int = 0
-    """Number of actions that the actor's vector envs received from earlier learners."""
+    """Number of vector env steps for which the actor received actions from earlier learners."""
 
 
 @dataclass(frozen=True)
 class PackMemory:
-    """Shared memory between the learner of a pack and its actors."""
+    """Memory and eventfd that a learner shares with its actors and the supervisor."""
 
     shaping_fd: int
     heartbeat_fd: int
@@ -231,11 +231,11 @@ class Memory:
         )
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds of all environments since the start of the fleet."""
+        """Return the CPU-seconds of all environments in actors since the start of the fleet."""
         return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
     def actions_given(self, actor: int) -> int:
-        """Return the number of actions that an actor's vector envs received."""
+        """Return the number of vector env steps for which an actor received actions."""
         record = self.actors[actor]
         return record.given + sum(int(box.header[ACTIONS]) for box in record.boxes)
 

@@ -23,7 +23,7 @@ from pbt_rl.run.train import train
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
 """Minimum and maximum seconds of training in a trial."""
 UPDATES = 3
-"""Minimum number of views in a trial that have more frames than the preceding view."""
+"""Minimum number of views with more frames than the view before, if a trial ends before MOST_PROBE_SECONDS."""
 
 
 def describe_duration(config: Config, spec: EnvSpec) -> str:

@@ -48,7 +48,7 @@ RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean
 
 
 class Recorder:
-    """Writer of all records and displays of a run. Not thread-safe.
+    """Writer of the records (except checkpoints) and displays of a run. Not thread-safe.
 
     callbacks: user callbacks, which receive views, decisions and checkpoints.
     """
@@ -197,7 +197,7 @@ class Recorder:
         self._callbacks.decided(report, decisions)
 
     def applied(self, ack: Acknowledgement, milliseconds: Mapping[str, float]) -> None:
-        """Record that a learner has applied a decision.
+        """Record that a decision was applied.
 
         milliseconds: time from the decision to each stage: `sent`, the stages of `Acknowledgement.clock`, `answered`.
         """
@@ -234,7 +234,7 @@ class Recorder:
         self.write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
-        """Record the replacement of a learner. members: each member of the pack, with the lost frames."""
+        """Record the replacement of a learner. members: result of `Dispatch.lost`, one entry per affected member."""
         ids, lost_frames = ", ".join(str(m["member"]) for m in members), {m["frames_lost"] for m in members}
         frames = (
             " to ".join(f"{n:,}" for n in sorted({min(lost_frames), max(lost_frames)})) if members else ""
@@ -242,7 +242,7 @@ class Recorder:
         what = f"members {ids} lose {frames} frames of training each" if members else "it had no members"
         self.note(f"{lost.text}; replacing it: {what}")
         self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
-        # There are no acknowledgements of the decisions about these members.
+        # Pending decisions about these members get no acknowledgement.
         self._unwritten.update(m["member"] for m in members)
 
     def checkpoint(self, written: Written) -> None:
@@ -254,7 +254,7 @@ class Recorder:
 
     @property
     def evaluated_frames(self) -> int:
-        """Population clock at the newest evaluation, in frames."""
+        """Population clock at the newest evaluation, in frames. 0 without an evaluation."""
         return 0 if self._evaluation is None else self._evaluation.frames
 
     def evaluated(self, evaluation: Evaluation, clip: bytes = b"", *, again: bool = False) -> None:
@@ -298,7 +298,7 @@ class Recorder:
         return self._callbacks.report(view)
 
     def _warn_of_broken(self, members: Sequence[int]) -> None:
-        """Warn about members that cannot learn, at most once per run."""
+        """Warn about members that cannot learn, at most once."""
         if members and not self._warned_of_broken:
             self._warned_of_broken = True
             self.warn(

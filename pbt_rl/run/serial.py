@@ -38,7 +38,7 @@ from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 PAUSE_SECONDS = 0.1
-"""Seconds of rollout collection between two yields to the supervisor."""
+"""Interval of yields to the supervisor during the collection of rollouts, in seconds."""
 
 
 def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterator[bool]:
@@ -215,7 +215,8 @@ class SerialFleet(LocalFleet):
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True after an iteration over all packs. A checkpoint begins only then, because a resume starts at pack 0."""
+        """True after an iteration over all packs. During training, a checkpoint begins only then, because a resume
+        starts at pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)
@@ -234,9 +235,10 @@ class SerialFleet(LocalFleet):
         return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
-        """Yield messages of the learners. If there are none, train until `train_serially` yields.
+        """Yield messages of the learners. If there are none, let a learner handle its messages, or else train.
 
-        Do not train if `timeout_seconds` is 0, or after `PauseTraining`.
+        Training continues until `train_serially` yields. Do not train if `timeout_seconds` is 0, or after
+        `PauseTraining`.
         """
         while self._notices:
             yield self._notices.pop(0)
@@ -282,7 +284,8 @@ class SerialFleet(LocalFleet):
     def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor.
 
-        Empty if an environment has no `save_state`, or if `save_state` fails or does not return JSON types.
+        Empty before the first step, if an environment has no `save_state`, or if `save_state` fails or does not return
+        JSON types.
         """
         try:
             with self._folder.entered():

@@ -78,7 +78,7 @@ def environments_each(resolved: ResolvedRun) -> int:
 
 
 def episodes_each(resolved: ResolvedRun) -> int:
-    """Return the number of episodes that a comparison needs in each environment of a member."""
+    """Return the number of episodes that a comparison needs in each environment (or simulator row) of a member."""
     return -(-resolved.config.pbt.min_episodes // min(resolved.plan.environments_of.values()))
 
 
@@ -94,8 +94,8 @@ def longest_wait(resolved: ResolvedRun) -> int:
 def usual_wait(resolved: ResolvedRun) -> int:
     """Return the usual wait of a comparison for episodes, in frames of a member.
 
-    The result is one period or one batch, or `longest_wait` if this is longer and the budget has room for four such
-    waits.
+    The result is the maximum of one period, one batch, and `longest_wait`. If four times `longest_wait` exceeds the
+    budget, it is left out.
     """
     config, longest = resolved.config, longest_wait(resolved)
     longest = longest if 4 * longest <= config.train_for_frames else 0
@@ -295,7 +295,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
 
 
 def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
-    """Explain why the batch of a pack differs from --learner.batch. Empty if they are equal."""
+    """Explain why the batch of a pack differs from --learner.batch. Empty if they are equal or the option is unused."""
     config, agents = resolved.config, resolved.spec.agents
     asked, rollout = config.learner.batch, config.learner.rollout
     if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_vector_env:
@@ -397,7 +397,7 @@ def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, st
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Yield (config field, reason) for each unused option of algorithm, network and final evaluation."""
+    """Yield (config field, reason) for each unused option of algorithm, network, slots and final evaluation."""
     config, spec = resolved.config, resolved.spec
     for one in table(config).values():
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
@@ -444,7 +444,7 @@ SHOWN = 6
 def network_sees(config: Config, spec: EnvSpec) -> list[str]:
     """Describe the input arrays of the network, and the range to which actions are scaled.
 
-    The action mask and the last action are left out.
+    The action mask, and the last action and reward, are left out.
     """
     normalized, encoder = normalized_obs(config, spec), config.model.encoder
     parts = []

@@ -15,7 +15,7 @@ r"""Supervisor: the parent process of a run, with the controller, the record and
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   loads and saves, one comparison at a time; slot swaps; views, at most once per second
-          waits for  the next event, at most 0.1 s
+          waits for  the next event, at most 0.1 s (serial mode: trains meanwhile)
 
 Other modules of this package contain parts of the supervisor: `comparisons` (execution of decisions), `lost`
 (replacement of dead processes), `checkpointing`, `ending` (end conditions), `resuming`, and `recorder` (records and
@@ -79,9 +79,9 @@ from pbt_rl.run.warm_start import WarmStart
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TIMEOUT_SECONDS = 0.1
 SAVE_SECONDS = 30.0
-"""Maximum time between two saved members in the last checkpoint. (40 members on a slow disk take minutes.)"""
+"""Maximum time without a saved or written member in the last checkpoint. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
-"""Maximum wait for learners before the last checkpoint. (The learner of a simulator completes its rollout first.)"""
+"""Maximum wait for learners in the last checkpoint. (The learner of a simulator completes its rollout first.)"""
 SAY_SECONDS = 5.0
 """Interval of the messages to the user while the last checkpoint waits for learners."""
 ANSWER_SECONDS = 8.0
@@ -92,7 +92,7 @@ class Supervisor:
     """Supervisor of one run.
 
     continued: saved state of a run to resume. first: warm start of the members. callbacks: user functions.
-    fleet: function that starts the processes. None: start the processes on this machine.
+    fleet: function that starts the processes. None: start them on this machine (serial mode: in this process).
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Supervisor:
         Raises ConfigError or EnvSetupError if the user must fix the cause, and RunFailed if the run fails.
         """
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
-        with signals, contextlib.closing(self._presses):  # handle signals before any file exists
+        with signals, contextlib.closing(self._presses):  # handle signals before the journal exists
             try:
                 self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
@@ -339,7 +339,7 @@ class Supervisor:
         self._comparisons.exchange(decisions)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
-        """Record that a learner is ready. note: warning of the learner, or empty."""
+        """Record that a learner is ready. note: log line of the learner, or empty."""
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
@@ -350,7 +350,7 @@ class Supervisor:
             self._begin_to_train()
 
     def _begin_to_train(self) -> None:
-        """Start training, because all learners are ready."""
+        """Begin a new run or continue a resumed run, because all learners are ready. Schedule checkpoints."""
         self._begun = True
         if self._continued is None:
             # The first decisions of a search set the budgets of all members.
@@ -389,7 +389,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _save_at_end(self, fleet: Fleet) -> str:
-        """Apply all decisions, and save the run if training has begun. Return an error message, or an empty text."""
+        """If training has begun, wait for pending decisions, and save the run. Return an error message, or ""."""
         self._closing = True
         self._throughput.end()
         if not self._begun:

@@ -27,7 +27,8 @@ class Spent:
 class Throughput:
     """Frames of a run over time, and busy seconds of its stages (such as inference and learning).
 
-    In a resumed run, all seconds include the time before the resume. clock: a monotonic clock in seconds.
+    In a resumed run, `seconds` and `training_seconds` include the time before the resume.
+    clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +54,7 @@ class Throughput:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start of the run."""
+        """Seconds since the start of the run, without pauses between end and resume."""
         return self._before.seconds + self._clock() - self._began
 
     @property
@@ -76,7 +77,7 @@ class Throughput:
     def stalled_seconds(self) -> float:
         """Seconds without new frames: 0 unless this time is much longer than usual.
 
-        Before the first frames: seconds since the start or resume. After the first frames and `end`: 0.
+        Before the first frames: seconds since the start or resume. After `end`, if there were frames: 0.
         """
         if not self.trains:
             return self.seconds - self._before.seconds
@@ -120,7 +121,7 @@ class Throughput:
         return {stage: seconds / elapsed for stage, seconds in total.items()}
 
     def rate(self) -> float:
-        """Return frames/s over the last RATE_WINDOW_SECONDS, or over a longer time if reports are rare."""
+        """Return frames/s over about RATE_WINDOW_SECONDS before the last report, or over longer if reports are rare."""
         now = self._history[-1][0]
         index = self._first_since(now - RATE_WINDOW_SECONDS)
         while index > 0 and now - self._history[index][0] < RATE_WINDOW_SECONDS / 2:

@@ -44,7 +44,7 @@ def resolve(config: Config) -> ResolvedRun:
 
 
 def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
-    """Connect to the cluster of --nodes. None without --nodes. Raises ConfigError."""
+    """Connect to the cluster of --nodes. Without --nodes, the context yields None. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
     from pbt_rl.run.nodes.node_fleet import connected  # noqa: PLC0415 - Ray is loaded with it
@@ -64,7 +64,8 @@ def train_on(
 ) -> int:
     """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
 
-    A run that was never saved starts again. With --overwrite, a new run replaces an existing run.
+    A run that was never saved starts again. A run that has reached its end is not continued. With --overwrite, a new
+    run replaces an existing run.
     cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
     Raises ConfigError or EnvSetupError if the user must fix the cause, RunFailed if the run fails, and the exception of
     a callback after the end of the run.
@@ -107,7 +108,7 @@ def train_on(
             print(f"{locked.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
             code = 0
         failed = False
-    except RunFailed:  # the run had started: keep its folder for diagnosis
+    except RunFailed:  # keep the folder for diagnosis, unless a replaced run is restored
         failed = False
         raise
     finally:

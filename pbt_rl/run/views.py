@@ -28,7 +28,8 @@ from pbt_rl.run.throughput import Throughput
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
     """Return the fraction of rollouts that were discarded.
 
-    discarded: number of discarded rollouts, each with all rows of one policy. steps: steps of all members.
+    discarded: number of discarded rollouts, each with the rows of one policy in one vector env.
+    steps: steps of all members.
     """
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
@@ -43,7 +44,7 @@ VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
 """Seconds between two progress records: in the first seconds of a run, later, and after days."""
 CURVE_POINTS = 2_000
-"""Approximate number of progress records of a long run, and therefore of points of a curve."""
+"""The interval of progress records is at least 1 / CURVE_POINTS of the run time, up to MOST_PROGRESS_SECONDS."""
 
 
 def view_gap(took_seconds: float) -> float:
@@ -160,7 +161,7 @@ LONG_WAIT = 3
 
 
 class WaitingComparison:
-    """Detector of a comparison that waits too long for episodes, with one warning per run.
+    """Detector of a comparison that waits too long for episodes, with at most one warning.
 
     usual_frames: usual wait of a comparison for episodes, in frames of a member.
     """
@@ -172,7 +173,7 @@ class WaitingComparison:
         self._warned = False
 
     def note_decisions(self) -> None:
-        """Record that the controller has decided. A fast run has a comparison between any two views."""
+        """Record that the controller has decided. (In a fast run, a comparison may be due at every view.)"""
         self._due_frames = None
 
     def __call__(self, view: RunView) -> list[str]:
@@ -231,7 +232,7 @@ def _best(view: RunView) -> str:
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
-    """Explain why there was no comparison, with the options that change this. Empty if the run ended too early."""
+    """Explain why there was no comparison, with a remedy. Empty if the run ended before its budget was spent."""
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time

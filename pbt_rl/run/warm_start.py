@@ -1,6 +1,6 @@
 """Warm start (`--init-from`): members begin with saved arrays of another run.
 
-An array that does not fit is an error. With `--no-init-strict`, the array is skipped.
+An array that does not fit is an error. With `--no-init-strict`, the array is skipped if other weights fit.
 
 Only arrays are loaded. Hyperparameters and shaping come from this run. Frames, steps, updates and the learning rate
 schedule start at 0. Modules in the config of the other run are not imported.
@@ -54,9 +54,9 @@ class Fitted:
     loaded: tuple[str, ...]
     """Names of the copied tensors."""
     misfits: tuple[Misfit, ...]
-    """Requested tensors that are missing or do not fit."""
+    """Differences of the requested tensors: missing in the file or in the network, or with another shape or dtype."""
     skipped: tuple[str, ...]
-    """Reason for each requested tensor that was not copied: a tensor of its group is missing or does not fit."""
+    """Reason for each requested tensor that was not copied: a tensor of its group differs."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
@@ -191,7 +191,7 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
 
 
 def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
-    """Return a member's initialised arrays, and the positions of the parameters in its flat vector."""
+    """Return the positions of the parameters in a member's flat vector, and the member's initialised arrays."""
     plan = replace(resolved.plan.packs[0], members=(member,), slots=1, device="cpu")
     values = {name: spec.default for name, spec in resolved.table.items()}
     pack = build_pack(resolved.config, resolved.spec, plan, [values], resolved.config.seed)

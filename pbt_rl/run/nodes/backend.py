@@ -89,8 +89,7 @@ class Request:
 class Heard:
     """Event on a node worker. In `event`, the pack has number 0, and the pack's actors are numbered from 0.
 
-    state: state that the learner has saved. actions_given: for a failed actor, the number of actions that its vector
-    envs received.
+    state: state that the learner has saved. actions_given: for a failed actor, `Fleet.actions_given`.
     """
 
     event: Received | LearnerLost | ActorFailed | Notice
@@ -167,7 +166,10 @@ class Backend(Protocol):
         """Wait at most `timeout_seconds` until at least one call has ended. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
-        """Return the `Answer` of an ended call. Raises WorkerUnavailable, WorkerDied or WorkerFailed."""
+        """Return the answer of an ended call, None for the first request.
+
+        Raises WorkerUnavailable, WorkerDied or WorkerFailed.
+        """
 
     def end(self, workers: Collection[Any], timeout_seconds: float) -> None:
         """Shut node workers down, and kill them after `timeout_seconds`."""

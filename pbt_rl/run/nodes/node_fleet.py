@@ -5,10 +5,11 @@
     node worker    requests                   answers with events    its learner, at most the timeout of the request
 
 Each node worker has at most one request in flight. Requests provide ordering, back pressure and the heartbeat. If a
-request or its answer is lost, the request is repeated with an equal number. A node worker that is unreachable for
-UNREACHABLE_SECONDS counts as dead.
+request or its answer is lost, the request is repeated with an equal number. If a node worker is unreachable for
+UNREACHABLE_SECONDS, its node counts as lost.
 
-In serial mode only one node worker at a time has a request in flight, and packs train in the order of `run.serial`.
+In serial mode, node workers start in parallel. Afterwards only one node worker at a time has a request in flight, and
+packs train in the order of `run.serial`.
 With equal packs, on equal machines, serial runs with and without --nodes therefore give equal bits (see `run.serial`).
 """
 
@@ -59,13 +60,13 @@ from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
-"""Maximum seconds between the death of a node worker and the cluster's report that its node has died."""
+"""Seconds to wait, after the death of a node worker, for the cluster's report that its node has died."""
 NODES_SECONDS = 1.0
 TIMEOUT_SECONDS = 0.1
 """Minimum timeout of a request. The timeout is short, because decisions wait for the end of the request in flight. In
 serial mode, the timeout of a request with orders is 0."""
 REQUESTS_PER_SECOND = 500
-"""Maximum rate of requests without orders, summed over all node workers."""
+"""Maximum rate of requests without orders and without events, summed over all node workers."""
 
 
 class NodeFleet:
@@ -282,7 +283,7 @@ class NodeFleet:
         remote.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
-        """Return the number of actions that the actor's vector envs had received at the actor's last failure."""
+        """Return the number of vector env steps for which the actor had received actions at its last failure."""
         remote, local = self._remote_pack_of(actor)
         return remote.given.get(local, 0)
 
@@ -314,7 +315,7 @@ class NodeFleet:
         return not self._serial or self._going <= min(there, default=self._going)
 
     def save_vector_envs(self) -> list[Any]:
-        """Return an empty list, because environments are stepped during a checkpoint."""
+        """Return an empty list, because node workers do not send these states."""
         return []
 
     # -- loss -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ OwnFleet = ProcessFleet | SerialFleet
 class NodeWorker:
     """Learner and actors of one pack. All methods must be called from the main thread of its process.
 
-    The kernel kills child processes when the thread that started them ends.
+    In other threads, the time limits of environments have no effect (`envs/time_limits.py`).
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from pbt_rl.run.resolved import ResolvedRun
 
 
 def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
-    """Return the number of packs per node of a cluster without GPUs.
+    """Return the maximum number of packs per node, for packs on CPUs.
 
     1, or more if `devices` lists more devices than the cluster has nodes.
     """
@@ -28,10 +28,11 @@ def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
 
 
 def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[Place]:
-    """List the places for packs: GPUs if there are any, otherwise nodes with a core.
+    """List the places for packs: GPUs, or on CPUs at most `share` places per node, each with at least a core.
 
+    devices: `auto`, or a list with `cpu` or `cuda` once per pack. `auto`: GPUs if there are any, otherwise CPUs.
+    share: `packs_per_node` at the start of the run.
     Nodes that will leave are excluded. Raises ConfigError if `devices` contains something else or mixes kinds.
-    devices: `auto`, or a list with `cpu` or `cuda` once per pack. share: `packs_per_node` at the start of the run.
     """
     kinds = {kind.strip() for kind in devices.split(",")}
     if not kinds <= {"auto"} and not kinds <= {"cpu"} and not kinds <= {"cuda"}:

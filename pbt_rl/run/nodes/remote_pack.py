@@ -47,7 +47,7 @@ class RemotePack:
     """True after the supervisor was notified that the node will leave."""
     orders: list[Order] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
-    """Failed actor -> number of actions that its vector envs received."""
+    """Failed actor -> number of vector env steps for which it had received actions."""
     heard_at: float = 0.0
     """`time.monotonic()` of the last answer or new request. A repeated request does not change this time."""
     heartbeat_age: float = 0.0
@@ -91,7 +91,10 @@ class RemotePack:
         self.given.clear()
 
     def issue(self, backend: Backend, timeout_seconds: float) -> None:
-        """Send the next request, or repeat a lost request. Do nothing while a call is in flight."""
+        """Send the next request, or repeat a lost request.
+
+        Do nothing while a call is in flight, during a pause, or without a living node worker.
+        """
         if self.worker is None or self.call is not None or self.died:
             return
         if self.held is not None and time.monotonic() < self._held_until:
