@@ -54,6 +54,7 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
                 stop_at_objective=None,
                 final_episodes=0,
                 evaluate_every_frames=0,
+                evaluate_video=False,
                 save_every_seconds=0.0,
                 save_every_frames=0,
                 figures=False,

@@ -236,17 +236,21 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time
-    reached = trained if by_time else min((m.frames for m in view.members if not m.stopped), default=0)
+    frames = min((m.frames for m in view.members if not m.stopped), default=0)
+    reached = trained if by_time else frames
     unit = "s" if by_time else "frames each"
     said = f"{UNCOMPARED}: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
-        longer = float(f"{1.5 * first * (1 if by_time else trained / max(reached, 1)):.2g}")
-        budget = f"give --train-for-seconds {longer:.0f}" + f" ({in_time(longer)})" * (longer >= 120)
-        if not config.train_for_seconds:
-            budget = f"give --train-for-frames {2 * first}"
-        if longer < config.train_for_seconds or (
-            not config.train_for_seconds and first < config.train_for_frames
-        ):
+        scale = first / max(reached, 1)
+        if config.train_for_seconds:
+            longer = float(f"{1.5 * scale * trained:.2g}")
+            enough = longer < config.train_for_seconds
+            budget = f"give --train-for-seconds {longer:.0f}" + f" ({in_time(longer)})" * (longer >= 120)
+        else:
+            needed = float(f"{scale * frames:.2g}") if by_time else first
+            enough = needed < config.train_for_frames
+            budget = f"give --train-for-frames {2 * needed:.0f}"
+        if enough:
             return ""  # it ended before its budget was spent
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"

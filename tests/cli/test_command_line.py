@@ -193,12 +193,14 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
         ("--train-for-frames 1M", r"[\d.]+ (s|min|h).* 1\.00M .*\b2 .*[\d,]+ frames/s"),
         ("--hours 0.001", r"[\d.]+k? .*\b2 .*\b3\.6 s.* [\d,]+ frames/s"),
         ("--controller asha", "at most"),
+        ("--env gym/CartPole-v1 --evaluate-every-frames 1k --evaluate-video", r"[\d,]+ frames/s"),
     ],
 )
 def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch, given, told):
     monkeypatch.setattr("pbt_rl.run.probe.PROBE_SECONDS", 0.1)
-    small = "--env toy/identity --devices cpu --mode serial --num-policies 2 --actors 1"
-    code, out, err = pbt_rl("train", *small.split(), *given.split(), "--show")
+    small = "--devices cpu --mode serial --num-policies 2 --actors 1"
+    env = "" if "--env " in given else "--env toy/identity"
+    code, out, err = pbt_rl("train", *f"{env} {small} {given}".split(), "--show")
     assert code == 0, err
     assert re.search(told, out.splitlines()[-1])
     assert "--no-probe" in err
