@@ -1,9 +1,9 @@
 """Controllers, rules, searches, and the table of values.
 
-Built-in controllers decide in pure, seeded Python: no torch, no processes, no I/O.
+Built-in controllers decide without torch, processes or I/O, and draw random numbers only from seeded generators.
 
-Import names from this package, such as `from pbt_rl.controllers import PbtController`. The module that defines a name
-is imported when the name is first used.
+Public names can be imported from this package, such as `from pbt_rl.controllers import PbtController`. The module that
+defines a name is imported when the name is first requested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Effect of each decision on its member.
 
-Other modules read a `Change` instead of matching on the kind of a decision.
+Most other modules read a `Change` instead of matching on the kind of a decision.
 
 All decisions of a comparison take effect simultaneously. A copy gets a remembered state, or the state that its donor
 had before the comparison, even if the comparison changes or stops the donor.
@@ -65,11 +65,11 @@ class Change:
     """Number of evaluation episodes. The member does not learn until the next decision about the member. 0: the member
     learns."""
     phase: int | None = None
-    """Phase or rung of a search that the member enters."""
+    """Phase or rung of a search that the member enters or continues."""
     completed: bool = False
     """True if a stopped member finished its training in a search."""
     score: float | None = None
-    """Score by which a search ranked a stopped member."""
+    """Last score of a stopped member in a search, or None."""
     place: tuple[int, int] | None = None
     """(rank, number of ranked scores) of a stopped member. Rank 1 is the best. None: the score was not ranked."""
 

@@ -93,7 +93,8 @@ class PbtController:
     table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults that
     are within their bounds (see `initial`).
     copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
-    chooses the parts. `weights`: all members keep their start values. `hypers`: all members keep their own weights.
+    chooses the parts. `weights`: members keep their start values. `hypers`: members keep their own weights. Restarts of
+    broken members are exceptions.
     evaluation: evaluation episodes before each comparison, or None.
 
     A comparison gives one decision for each member that may change, in the order of the report. Without a comparison,
@@ -135,7 +136,7 @@ class PbtController:
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return repairs of broken members, and the decisions of a comparison if a comparison is due."""
+        """Return repairs of broken members, and the decisions of a comparison or evaluation that is due."""
         broken = [m for m in report.members if m.broken]
         decisions: dict[int, Decision] = {d.member: d for d in self._broken.repairs(broken, self._rng)}
         rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))

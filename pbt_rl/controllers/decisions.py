@@ -25,19 +25,20 @@ class MemberReport:
     """One member at the time of a report.
 
     Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, one episode of
-    each environment is counted as soon as every environment has finished an episode (`population/population.py`). When
+    each environment is counted whenever every environment has an uncounted episode (`population/population.py`). When
     the window is full, or after a timeout (`ControllerEntry.timeout_frames`), each episode is counted as soon as it
-    ends.
+    ends. With tasks, an episode means a round here: one episode of every task.
 
-    frames: emulator frames that the member has trained on, over all generations.
-    objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
+    frames: emulator frames in which the member acted, over all generations. In `tune.run`: steps.
+    objectives: objectives of the newest counted episodes that began after the member's last change, oldest first.
     Maximum number: --pbt.objective-episodes. NaN and infinities are possible, because environments may return them.
+    During an evaluation, only its episodes count.
     episodes: number of counted episodes since the member's last change, including episodes that have left `objectives`.
     generation: number of changes of the member's weights or values.
     best: highest finite mean of `objectives` since the last decision about the member, or None. Means over fewer than
     --pbt.min-episodes episodes are ignored.
-    broken: True if the member cannot learn, because its weights or losses are not finite. In `tune.run`: True if the
-    member's code raised an error.
+    broken: True if the member's latest optimiser steps were all skipped, because its gradients were not finite. In
+    `tune.run`: True if the member's code raised an error.
     recent: number of counted episodes since the last decision about the member.
     """
 
@@ -59,7 +60,7 @@ class PopulationReport:
     """Population at the time of a report. members: members that have not been stopped, in order of id."""
 
     frames: Whole
-    """Population clock. Ready rules that compare all members together use this clock."""
+    """Population clock. The ready rule `synchronous` uses this clock."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
     """Training time of the run in seconds, including the time before resumes. Set only for ready rules that read the
@@ -68,7 +69,7 @@ class PopulationReport:
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
-    """Base of all decisions. reason: text for users, with scores and values."""
+    """Base of all decisions. reason: text for users, such as scores and changed values."""
 
     member: Whole
 
@@ -78,7 +79,8 @@ class Continue(_Decision, frozen=True):
 
     until_frames: the member pauses at this frame count, without a slot, until the next decision about the member. None:
     no limit.
-    phase: phase or rung of a search that the member enters. In a search, None means that the member waits for a phase.
+    phase: phase or rung of a search that the member enters or continues. In a search, None means that the member waits
+    for a phase.
     """
 
     reason: str
@@ -127,7 +129,7 @@ class Stop(_Decision, frozen=True):
     """Decision: stop training forever, and release the slot. The weights are kept.
 
     completed: True if the member finished its training in a search. False if the member was stopped early.
-    score: score by which the search ranked the member.
+    score: last score of the member in the search, or None.
     place: (rank, number of ranked scores). Rank 1 is the best. None: the score was not ranked.
     """
 
@@ -164,13 +166,13 @@ class Controller(Protocol):
         """Return the start values of the members, in order of id. Called once, before `observe`."""
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return decisions, at most one per member. Called at each report; most calls return an empty list."""
+        """Return decisions, at most one per member. Called often; most calls return an empty list."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states to keep in host memory. Called after each comparison.
+        """Return the keys of the states to keep in host memory. Called after each `observe` with decisions.
 
-        A new key is a member with its generation before the comparison. The member's state before the comparison is
-        then saved. It is kept as long as this method returns the key.
+        A new key is a member with its generation before the decisions. The member's state before the decisions is then
+        saved. It is kept as long as this method returns the key.
         """
 
 

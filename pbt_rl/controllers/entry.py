@@ -34,9 +34,9 @@ class ControllerContext:
     seed: int
     members: int
     slots: int
-    """Number of members that train at the same time."""
+    """Maximum number of members that train at the same time."""
     budget_frames: int
-    """Frames in a full training of one member."""
+    """Budget of each member in frames (--train-for-frames)."""
     options: OptionGroups
     journal: Callable[[Path], Iterable[Event]]
     """Function that reads the journal in the folder of a recorded run. Raises ConfigError."""
@@ -75,8 +75,9 @@ class ControllerEntry:
     controller reads no journal.
     """
     timeout_frames: Callable[[OptionGroups, int], int] = ten_periods
-    """Function (options, budget in frames) -> timeout of unfinished episodes, in frames since a member's last change.
-    After the timeout, the member is ranked without its unfinished episodes. Without a timeout, an episode that
-    never ends would exclude the member forever."""
+    """Function (options, budget in frames) -> timeout of unfinished episodes, in frames since a member's last change or
+    the start of its evaluation. After the timeout, the member is ranked without its unfinished episodes. Without a
+    timeout, an episode that never ends would exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
-    """Function (options, budget in frames) -> maximum training length of a member in frames."""
+    """Function (options, budget in frames) -> maximum training length of a member in frames, without extensions of
+    phases."""

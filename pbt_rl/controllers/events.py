@@ -1,6 +1,6 @@
-"""Typed events of a journal, and their decoder. All readers of journals use these classes.
+"""Typed events of a journal, and their decoder. Most readers of journals use these classes.
 
-`record/journal.py` writes the events. docs/reference/run-files.md lists all kinds.
+`record/journal.py` writes the events. docs/reference/run-files.md describes the kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LAST_TIME = 253402300800.0
 """Upper limit of times in seconds since the epoch: the start of the year 10000, because Python's `datetime` ends
 there."""
 WAITING = "waiting"
-"""Key in `Progress.busy_threads` for the mean number of idle threads."""
+"""Key in `Progress.busy_threads` for the mean number of sampler threads that wait for a vector env."""
 GPU_LEARNING = "learning on the GPU"
 """Key in `Progress.busy_threads` for the mean number of GPUs (instead of threads) with an update in progress."""
 
@@ -30,13 +30,13 @@ class Event(Struct, frozen=True):
 
 
 class Other(Event, frozen=True):
-    """Event of a kind that no reader of journals uses, such as `applied`."""
+    """Event of a kind without a separate class, such as `applied`."""
 
     kind: str = field(name="event")
 
 
 class _Known(Event, frozen=True, tag_field="event"):
-    """Event of a kind that readers of journals use. The class parameter `tag` is the kind."""
+    """Event of a kind with a separate class. The class parameter `tag` is the kind."""
 
 
 class Spec(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Spec(Struct, frozen=True):
 
     shaping: default values of the reward shaping. tasks: names of the tasks.
     obs, action, agents: fields of `EnvSpec`. None if the run trained a function or class of the user (`tune.run`).
-    seats: former name of `agents`.
+    seats: name of `agents` in older journals.
     """
 
     shaping: dict[str, Value] = {}
@@ -85,7 +85,10 @@ class Initial(_Known, frozen=True, tag="initial"):
 
 
 class Comparison(_Known, frozen=True, tag="round"):
-    """Comparison: the report to the controller, without the members' values, and the controller's decisions."""
+    """Report to the controller, without the members' values, and the controller's decisions.
+
+    Not every event is a comparison. Repairs of members, evaluations and searches also cause decisions.
+    """
 
     report: PopulationReport
     decisions: tuple[Decision, ...]
@@ -99,12 +102,13 @@ class Comparison(_Known, frozen=True, tag="round"):
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
-    objective: see `MemberView.objective`. None before the first counted episode.
+    objective: see `MemberView.objective`. None before the first counted episode since the member's last change.
     complete: True if every environment has finished an episode since the member's last change.
     early: provisional objective, which is shown while `complete` is False. It is the mean of the latest episodes that
     began since the member's last change, even if they are not in the window. None if no such episode has finished.
     ended: number of environments that have finished an episode since the member's last change.
-    environments: number of the member's environments. raw_return, length_steps: means over the latest episodes.
+    environments: number of the member's environments. raw_return, length_steps: means over the latest episodes since
+    the member's last change.
     """
 
     member: Whole
@@ -125,7 +129,8 @@ class Progress(_Known, frozen=True, tag="progress"):
 
     busy_threads: stage -> mean number of busy threads in the last minute.
     training_seconds: duration of the training without start-up and shutdown. seconds_left: estimated seconds until the
-    end of the run. frames_per_second: speed of all members together. Each of these three fields is None if unknown.
+    end of training (an upper bound in a search). frames_per_second: recent speed of all members together. Each of these
+    three fields is None if unknown.
     lag_mean, lag_max: mean and maximum policy lag since the start of the run, in optimiser steps.
     stalled: text that replaces the speed in the terminal while no frame count increases, otherwise "".
     """
@@ -164,8 +169,8 @@ class Resume(_Known, frozen=True, tag="resume"):
 
     config: options after the resume, as JSON types. changed: changed option -> old and new value.
     new_episodes: True if all environments were reset. The reset loses unfinished episodes.
-    values: reward shaping that the user changed, with its new values. All members enter a new generation with these
-    values and unchanged weights.
+    values: reward shaping that the user changed, with its new values. All members that have not been stopped
+    enter a new generation with these values and unchanged weights.
     """
 
     config: dict[str, Any]
@@ -181,6 +186,7 @@ class FinalScores(Struct, frozen=True):
     """Final evaluation of a member.
 
     mean: mean objective. halves: mean objectives of the episodes with even numbers and of those with odd numbers.
+    None without a control group.
     """
 
     member: Whole

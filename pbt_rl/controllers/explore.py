@@ -123,7 +123,7 @@ class Learning(Protocol):
         """Observe the members that may change, before the mutations of a comparison."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Observe the changes of a comparison. members: all members of the report."""
+        """Observe the changes of a comparison, or repairs of members (`Broken`). members: all members of the report."""
 
 
 ZERO_STEP = 0.1
@@ -159,10 +159,10 @@ def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Rand
 
 
 def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Multiply or divide a value by a factor > 1 on its scale, within the bounds. Raises ValueError for NaN.
+    """Multiply or divide a value by a factor >= 1 on its scale, within the bounds. Raises ValueError for NaN.
 
-    If a bound prevents a change, the opposite operation is applied. The value only stays unchanged if the bounds are
-    equal.
+    If a bound prevents a change, the opposite operation is applied. With a factor above 1, the value only stays
+    unchanged if the bounds are equal.
     """
     value = spec.clamp(value)
     moved = spec.clamp(moved_by(spec, value, factor, multiply=multiply))
@@ -232,7 +232,7 @@ class Perturb(ByChance):
         """Return `values` with each tuned value changed by a squared random factor.
 
         The factor is squared to spread the start values around the defaults. Values with a user-defined range are drawn
-        from their priors instead.
+        from their priors instead. Choices change as in a mutation.
         """
 
         def move(spec: HyperSpec, value: float) -> float:
@@ -297,7 +297,7 @@ class EachByChance(FromPriors, ByChance):
 class PerturbFactors(EachByChance):
     """Rule of Ray and of Jaderberg et al. (2017), section 4.1.1: multiply each value by a random element of `factors`.
 
-    Results are clipped to the bounds. An integer changes by at least 1 unless it is at a bound.
+    Results are clipped to the bounds. An integer changes by at least 1 unless a bound prevents the change.
     factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for the paper's GANs.
     probability: probability that a value changes (1 in the paper).
     """

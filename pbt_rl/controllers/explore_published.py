@@ -83,9 +83,9 @@ class Resample(FromPriors, ByChance):
 class MultiplyOrDivide(EachByChance):
     """Multiplication or division of each value by a constant factor (Orion's `PerturbExplore`; IMPALA).
 
-    Multiplication and division are equally likely. An integer changes by at least 1 unless it is at a bound.
-    volatility: a value that leaves its bounds is set to the bound, and moved inwards by |N(0, volatility)| in the unit
-    of the value (Orion: 1e-4). With volatility 0, the value is set to the bound.
+    Multiplication and division are equally likely. An integer changes by at least 1 unless a bound prevents the change.
+    volatility: a value that leaves its bounds is set to the bound, and moved inwards by a half-normal draw.
+    `volatility` is the std of the normal distribution, in the unit of the value (Orion: 1e-4).
     probability: probability that a value changes (Orion: 1; IMPALA: 1/3).
     """
 
@@ -98,7 +98,7 @@ class MultiplyOrDivide(EachByChance):
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
         """Multiply or divide the value.
 
-        A result out of bounds is set to the bound, and moved inwards by |N(0, volatility)|.
+        A result out of bounds is set to the bound, and moved inwards (see `volatility`).
         """
         moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
         if self.volatility and not spec.low <= moved <= spec.high:

@@ -1,8 +1,8 @@
 """Table of a member's values, which controllers change.
 
-Each algorithm declares its hyperparameters (`pbt_rl/algos/hypers.py`). A declaration becomes an option
-(`--hypers.learning-rate`), a `[P]` tensor on the device (P: policies of the device), and a row of this table. A value
-has three ranges:
+Hyperparameters are declared in `pbt_rl/algos/hypers.py`, or by a custom algorithm. A declaration becomes an option
+(`--hypers.learning-rate`). If the run's algorithm reads the hyperparameter, it also becomes a `[P]` tensor on the
+device (P: policies of the device), and a row of this table. A value has three ranges:
 
     legal     range that the algorithm accepts, for tuned and for other values
     bounds    range of mutations of a tuned value
@@ -62,12 +62,12 @@ class HyperSpec:
     scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. `one_minus`: multiply 1 - value
     (gamma, betas). `integer`: multiply and round, but change by at least 1. `choice`: the value is an index into
     `choices` (`choice_spec`).
-    tuned: True if a controller may change the value.
+    tuned: True if PBT or a search chooses the value.
     choices: possible values, if the scale is `choice`. Neighbouring choices should be similar, because mutations may
     move to a neighbour.
     prior: distribution of start values. None: uniform on the scale, within the bounds.
-    drawn: True if every built-in explore rule draws the start value from the prior. False: explore rules may also start
-    near the default.
+    drawn: True if every built-in explore rule draws the start value from the prior. False: `Perturb` starts near
+    the default instead.
     """
 
     name: str
@@ -158,8 +158,8 @@ def sample_prior(spec: HyperSpec, rng: Random) -> float:
     """Draw a value from its prior: uniform on the scale, or one of the choices.
 
     `log`: uniform in log(|x|). `one_minus`: uniform in log(1 - x). Jaderberg et al. (2017), section 4.1.1, draw the
-    learning rate and the entropy cost log-uniformly, and the unroll length as an integer. Raises ConfigError if the
-    logarithm is undefined within the range.
+    learning rate and the entropy cost log-uniformly, and the unroll length as an integer. The result is clipped to the
+    bounds. Raises ConfigError if the logarithm is undefined within the range.
     """
     prior = spec.start
     if prior.choices:

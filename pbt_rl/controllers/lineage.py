@@ -1,4 +1,4 @@
-"""Family trees of a population, rebuilt from a journal. Each tree has one set of initialised weights at its root.
+"""Family trees of a population, built from a journal or during `tune.run`. The root of a tree has initialised weights.
 
 `Noise` counts replacements whose donor did not differ significantly from the replaced member.
 
@@ -61,7 +61,7 @@ class Node:
 
 
 class Lineage:
-    """All family trees of a run. The methods `add_first_members`, `measure` and `apply` add nodes and measurements.
+    """All family trees of a run. `take` adds the nodes and measurements of an event of the journal.
 
     objectives: node -> last mean objective, which may be NaN or infinite.
     """
@@ -120,7 +120,7 @@ class Lineage:
             raise ConfigError("the journal's event `initial` gives its members different sets of values")
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Check that the members and donors of a comparison exist. Raises ConfigError."""
+        """Check the members, values and donors of a comparison. Raises ConfigError."""
         where = f"the journal's comparison at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:
@@ -158,8 +158,8 @@ class Lineage:
     def apply(self, frames: int, changes: Iterable[Change]) -> None:
         """Add the nodes that start with the changes of one comparison.
 
-        For a copy of a remembered state, `Node.trained` includes all frames of the remembered node, because the journal
-        does not record when the state was saved.
+        For a copy of a remembered state, `Node.trained` includes all frames of the remembered node. The journal does
+        not record when the state was saved.
         """
         before = {member: self._nodes[key] for member, key in self._present.items()}
         for change in changes:

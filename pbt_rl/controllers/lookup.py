@@ -36,7 +36,7 @@ def texts() -> dict[str, str]:
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return the registry entry of a controller. Raises ConfigError if its import fails.
+    """Return the registry entry of a controller. Raises ConfigError if it cannot be loaded.
 
     name: registered name, or `module:Class` of the user.
     """
@@ -45,7 +45,7 @@ def controller_entry(name: str) -> ControllerEntry:
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return a registry entry. Raises ConfigError if the entry belongs to another package and its import fails."""
+    """Return a registry entry. Raises ConfigError for an unusable entry of another package."""
     try:
         return table[name]
     except ValueError as error:
@@ -68,7 +68,7 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
 
 
 def least_members(exploit: str) -> int:
-    """Return the smallest population size at which this exploit rule has an effect. For a rule of the user: 1."""
+    """Return the minimum population size for this exploit rule. For a rule of the user: 1."""
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 

@@ -16,7 +16,7 @@ from pbt_rl.controllers.state import ADDED, STATE
 
 @dataclass(eq=False)
 class MemberRecord:
-    """One member. `apply` applies a change, and `report` returns the input of the controller."""
+    """One member. `apply` applies a change, and `report` returns the member's part of the controller's report."""
 
     id: int
     values: Values = field(metadata=STATE)
@@ -26,20 +26,22 @@ class MemberRecord:
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last decision about the member. None: there was no finite mean."""
+    """Highest finite mean of the window since the last decision about the member, or None. Means over too few rounds
+    are ignored (`note_objectives`)."""
     judged: int = field(default=0, metadata=ADDED)
-    """Number of rounds of the present generation at the last decision about the member. A round is one episode of every
-    task."""
+    """`objectives.rounds` at the last decision about the member, or 0 if an evaluation has cleared the window since
+    then. A round is one episode of every task."""
     until_frames: int | None = field(default=None, metadata=STATE)
     """The member pauses at this frame count until the next decision about the member. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
-    """True if the member cannot learn until a change gives it new weights."""
+    """True if the member cannot learn at present (see `MemberReport.broken`)."""
     evaluates: int = field(default=0, metadata=STATE)
-    """Number of evaluation episodes without learning. 0: the member learns."""
+    """Minimum number of evaluation episodes (with tasks: rounds) without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """True from the start of an evaluation until its first episode is counted. During this time, the window contains
-    older episodes, which are displayed but not reported to the controller."""
+    """True from the start of an evaluation until its first episode is counted, or until the next decision about the
+    member. During this time, the window contains older episodes. They are displayed, but not reported to the
+    controller."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
@@ -55,7 +57,7 @@ class MemberRecord:
 
     @property
     def objective(self) -> float | None:
-        """Mean of the window. None for an empty window, NaN if an objective is not finite."""
+        """Mean over the rounds in the window. None without a complete round, NaN if the mean is not finite."""
         known = self.objectives.objectives()
         return mean_objective(known) if known else None
 
@@ -66,7 +68,8 @@ class MemberRecord:
     def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
         """Add objectives of the present generation to the window.
 
-        least: minimum number of rounds (episodes of every task) for an update of `best`.
+        The first objectives of an evaluation replace the window.
+        least: minimum number of rounds (each with one episode of every task) for an update of `best`.
         """
         if self.outdated:
             self.objectives.clear()

@@ -140,8 +140,8 @@ class MfPbt(PbtController):
 
     From a group that is compared less often, a migrant brings weights and values. From a group that is compared more
     often, a migrant only brings weights, because its values may only be good in the short term. A replaced member that
-    only copies weights keeps its own values (migrant_hypers `own`), or copies the values of the best member of its
-    group (`best`, as in the authors' code).
+    only copies weights keeps its own values (migrant_hypers `own`). With `best`, as in the authors' code, it copies the
+    values of the best member of its group.
 
     The paper requires groups of equal size, a multiple of four. This class accepts other sizes.
     """

@@ -89,7 +89,7 @@ class ObjectiveWindow:
 
     @property
     def rounds(self) -> int:
-        """Number of finished rounds, including rounds that have left the window."""
+        """Number of finished rounds since the last `clear`, including rounds that have left the window."""
         return min(task.episodes for task in self._tasks)
 
     @property
@@ -98,7 +98,7 @@ class ObjectiveWindow:
         return all(len(task.scores) == task.window for task in self._tasks)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
-        """Return one number per round, oldest first. rounds: number of newest rounds. None: the whole window.
+        """Return one number per round, oldest first. rounds: maximum number of newest rounds. None: the whole window.
 
         The mean of the returned numbers is the member's objective: the mean over tasks of the task means, each clipped
         to the cap. Clipping lowers all episodes of a task equally, because the variation between rounds must not
@@ -112,9 +112,9 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Return (mean objective, mean return, number of episodes) of a task, or None before its first episode.
+        """Return (mean objective, mean return, number of episodes) of a task, or None without an episode.
 
-        The means are over the window, without the cap.
+        The means are over the window, without the cap. The number includes episodes that have left the window.
         """
         known = self._tasks[task]
         return (mean(known.scores), mean(known.returns), known.episodes) if known.episodes else None

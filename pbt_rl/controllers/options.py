@@ -25,8 +25,8 @@ class PbtConfig:
     """Population-based training: when members are compared, and how they change."""
 
     enabled: bool = option(True, common=True)
-    """Compare and change members. With --pbt.no-enabled, members train independently, and all have the values of
-    --hypers and --shaping."""
+    """Compare and change members. With --pbt.no-enabled, members train independently, with the values of --hypers,
+    --shaping and --pbt.start-values."""
     ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
     """Rule for the time of comparisons. `synchronous`: compare all members together, every --pbt.period-frames.
     {each}"""
@@ -61,12 +61,12 @@ class PbtConfig:
     et al. 2017, Ray): only the worst members copy and mutate. {each} Or your own class or function
     (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
-    """Parts that a replaced member copies. `both`: weights and values. `weights`: all members keep their initial
-    values, without mutation. `hypers`: all members keep their own weights. `weights` and `hypers` are ablations of
-    Jaderberg et al. (2017), section 4.4.3."""
+    """Parts that a replaced member copies. `both`: weights and values. `weights`: members keep their initial values,
+    without mutation. `hypers`: members keep their own weights. `weights` and `hypers` are ablations of Jaderberg et al.
+    (2017), section 4.4.3."""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
     """Size of the best group, and of the worst group, as a share of the population (--pbt.exploit top-middle-bottom,
-    truncation, sigma-gap). Each group has at least 1 member."""
+    truncation, sigma-gap). Unless the share is 0, each group has at least 1 member."""
     replace_gap: float = option(0.1, at_least=0)
     """Minimum lead of a donor over the replaced member, relative to the larger of the two absolute objectives
     (--pbt.exploit top-middle-bottom, truncation). The lead must exceed --pbt.replace-gap, --pbt.replace-gap-absolute
@@ -89,8 +89,8 @@ class PbtConfig:
         common=True,
     )
     """Rule for mutations. `perturb` (Sample Factory): multiply or divide some values by a random factor. After a
-    replacement, each value with a user-defined range is redrawn from its prior with probability 0.25. `factors`
-    (Jaderberg et al. 2017): multiply each value by one of --pbt.factors. {each}"""
+    replacement, each value with a user-defined range may be redrawn from its prior (--pbt.explore-probability).
+    `factors` (Jaderberg et al. 2017): multiply each value by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """Probability that a value changes when its member mutates (--pbt.explore perturb)."""
     perturb_min: float = option(1.1, at_least=1)
@@ -122,7 +122,8 @@ class PbtConfig:
     do not count."""
     min_episodes: int = option(5, at_least=1)
     """Minimum number of episodes of a member since its last comparison (--pbt.ready asynchronous,
-    partially-synchronous: since its last change). A member with fewer episodes waits for the next comparison."""
+    partially-synchronous: since its last change). A member with fewer episodes is not compared yet. In a search, a
+    phase with fewer episodes is extended."""
     evaluate_episodes: int = option(0, at_least=0)
     """Evaluation episodes per member before each comparison, rounded up to an equal number per environment. The mean
     over these episodes is the objective. Members do not learn during an evaluation, but the frames of the evaluation
@@ -130,11 +131,12 @@ class PbtConfig:
     --final-episodes."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the hypers marked as tuned in
-    --help-all, and the reward weights. (A weight of 0 is tuned only if the environment family declares its range.
-    score_scale is not tuned, because advantage normalisation cancels a common factor of all rewards.) NAME=LOW:HIGH
-    also sets the bounds of mutations. Start values are then drawn between the bounds, uniformly on the scale of the
-    value. Member 0 starts with the --hypers.* value if this value is within the bounds. NAME=LOW:HIGH:SCALE also sets
-    the scale of this draw: log, linear, one-minus or int. With int, mutations keep the value whole."""
+    --help-all, and the reward weights. (A hyper that is switched off, for example by 0, is not tuned. Of the weights
+    with the value 0, only life_loss_penalty is tuned. score_scale is not tuned, because advantage normalisation cancels
+    a common factor of all rewards.) NAME=LOW:HIGH also sets the bounds of mutations. Start values are then drawn
+    between the bounds, uniformly on the scale of the value. Member 0 starts with the --hypers.* value if this value is
+    within the bounds. NAME=LOW:HIGH:SCALE also sets the scale of this draw: log, linear, one-minus or int. With int,
+    mutations keep the value whole."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
     choices as NAME=A,B,C."""
@@ -184,10 +186,11 @@ class SearchConfig:
     divided by --search.phases (hyperband, asha: by --search.resource)."""
     phase_episodes: int = option(0, at_least=0, zero="by frames")
     """Length of a phase in episodes per member instead of frames (hypertrick; Heinrich and Frosio 2019: 2,500).
-    Episodes are counted at the reports of the learner, twice per second. A phase also ends at --train-for-frames."""
+    Episodes are counted at the reports of the learner: twice per second, or with --mode sync and serial after each
+    batch. A phase also ends at --train-for-frames."""
     eviction_rate: float = option(0.25, at_least=0, below=1)
-    """Share of members stopped at the end of each phase: expected share (hypertrick), or exact share
-    (successive-halving)."""
+    """Share of members stopped at the end of each phase: expected share (hypertrick), or exact share,
+    rounded to members (successive-halving)."""
     allocation: Literal["static", "dynamic"] = "dynamic"
     """Assignment of members to slots (successive-halving). `dynamic`: a free slot trains any member that has not
     finished the phase. `static`: each slot has a fixed set of members, and is idle when all of them have finished the
@@ -195,8 +198,8 @@ class SearchConfig:
     eta: int = option(3, at_least=2)
     """Reduction factor: 1/eta of the members of each rung are promoted to the next rung (hyperband, asha)."""
     resource: int = option(27, at_least=1)
-    """Maximum resource R: number of units in a full training (hyperband, asha). With eta 3: 46 configurations in 4
-    brackets (hyperband), or rungs of 1, 3, 9 and 27 units (asha)."""
+    """Maximum resource R: number of units in a full training (hyperband, asha). With eta 3 and R 27: 46 configurations
+    in 4 brackets (hyperband), or rungs of 1, 3, 9 and 27 units (asha)."""
     restart: bool = True
     """Restart promoted members from initialised weights (hyperband; Heinrich and Frosio 2019). With
     --search.no-restart, promoted members continue with their weights."""

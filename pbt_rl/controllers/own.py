@@ -5,7 +5,7 @@
     controller     dataclass; its first two fields receive the table of values and a seed
 
 The classes are checked at the start of a run. During the run, each result of their methods is checked. Errors contain
-the option and the class.
+the option and the name of the class or function.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Own:
     def _call(self, method: str, *arguments: object) -> Any:
         with named(self.who, method):
             answer = getattr(self.made, method)(*arguments)
-        if not isinstance(answer, list) or answer:  # without a decision, the state does not change
+        if not isinstance(answer, list) or answer:  # without a decision, the state must not change
             self._check_state()
         return answer
 
@@ -77,7 +77,7 @@ class _Own:
         """Raise ConfigError for an invalid donor.
 
         source: (donor, generation of its remembered state). The generation is None for the donor's present state.
-        there: ids of all members. kept: keys of the remembered states.
+        there: ids of the possible donors. kept: keys of the remembered states.
         """
         if source[0] not in there:
             raise self._wrong(method, f"the donor {source[0]!r}: give one of {sorted(there)}")
@@ -101,7 +101,7 @@ def _copies(members: Members) -> tuple[MemberReport, ...]:
 
 
 def _fits(answer: object, kind: Any) -> Any:
-    """Convert a result of user code to a type. NumPy numbers are accepted. Raises ValidationError."""
+    """Convert a result of user code to a type. NumPy numbers are accepted. Raises TypeError or ValidationError."""
     return msgspec.convert(encoded(answer), kind, strict=False)
 
 
@@ -154,7 +154,7 @@ def checked_exploit(name: str, made: Any) -> OwnExploit:
 
 
 class _AnyValues(dict[str, float]):
-    """Values of example members: a mapping that contains every name."""
+    """Values of example members: a mapping that returns 1.0 for every name."""
 
     def __missing__(self, name: str) -> float:
         return 1.0
@@ -164,7 +164,7 @@ class _AnyValues(dict[str, float]):
 class OwnDonors:
     """Exploit rule that calls a user-defined function (members, rng) -> {member: donor}.
 
-    Members in the result copy their donor and mutate. The other members stay unchanged.
+    A member with another member as donor copies it and mutates. The other members stay unchanged.
     """
 
     path: str
@@ -308,9 +308,9 @@ class CustomExplore:
     """User-defined `function(values, rng)` that returns new values.
 
     behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
-    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit finds
+    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit may find
     mismatches.
-    Raises ConfigError for a result with other names or with NaN.
+    Raises ConfigError for a result with other names, or with a value that is NaN or not a number.
     """
 
     function: Callable[[Values, Random], Values]

@@ -26,8 +26,8 @@ LEAST_DATA = 3
 class Datum:
     """Observation of a member in one interval between two comparisons.
 
-    frames: frames of the member at the end of the interval. point: tuned values except choices, each mapped to 0..1 on
-    its scale. improvement: increase of the objective per million frames.
+    frames: frames of the member at the end of the interval. point: tuned values except choices and values with equal
+    bounds, each mapped to 0..1 on its scale. improvement: increase of the objective per million frames.
     """
 
     frames: int
@@ -44,13 +44,13 @@ class Pb2:
 
     `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
     n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
-    more. Values that were chosen earlier in the same comparison count as observed. The maximum is searched among random
-    points, and then among random points around the best point.
+    more. For the std, values that were chosen earlier in the same comparison count as observed. The maximum is searched
+    among random points, and then among random points around the best point.
 
     In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
     unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
     from their priors, because choices have no distances.
-    window: number of latest observations that are used. candidates: number of random points per search step.
+    window: maximum number of latest observations that are used. candidates: number of random points per search step.
 
     A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.
     """
@@ -91,7 +91,7 @@ class Pb2:
             )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Draw each tuned value from its prior."""
+        """Draw each tuned value from its prior. Values with equal bounds stay unchanged."""
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:

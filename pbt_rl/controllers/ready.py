@@ -131,9 +131,9 @@ class Synchronous:
     growth: each period is longer than the previous period by this factor.
 
     A member with fewer than `min_episodes` episodes since the last decision about the member is not ranked, not
-    changed, and not a donor, unless it is broken. If fewer than half of the members are ready, the comparison is
-    postponed by at most one period, because the first ready members are often bad members with short episodes. A
-    comparison needs at least two members.
+    changed, and not a donor. A broken member needs no episodes to be ranked and changed. The comparison waits until at
+    least half of the members are ready, because the first ready members are often bad members with short episodes. One
+    period later, fewer members are enough. A comparison needs at least two members.
     """
 
     period_frames: int
@@ -152,7 +152,7 @@ class Synchronous:
             self.__post_init__()
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
+        """Return a comparison of the ready members if it is due and possible. Otherwise, return None."""
         late, period = report.frames - self._due_frames, self.period
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
@@ -239,8 +239,8 @@ class PartiallySynchronous(_Clocks):
     Source: Jaderberg et al. (2017), appendix A.1.
 
     A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
-    its last comparison. A due member waits until it has `min_episodes` episodes since its last change. Members that are
-    not due participate in a later comparison. At least two members must be due.
+    its last comparison. A due member that is not broken waits until it has `min_episodes` episodes since its last
+    change. Members that are not due participate in a later comparison. At least two members must be due.
     growth: each period of a member is longer than the previous period by this factor.
     """
 
@@ -287,9 +287,9 @@ class Timed:
     period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
-    min_episodes: minimum number of episodes of a participant since the last decision about the participant. If fewer
-    than half of the members can participate, the comparison is postponed by at most one period. A comparison needs at
-    least two members.
+    min_episodes: minimum number of episodes of a participant since the last decision about the participant. The
+    comparison waits until at least half of the members can participate. One period later, fewer members are enough. A
+    comparison needs at least two members.
     """
 
     period_seconds: float
@@ -307,7 +307,7 @@ class Timed:
             self.__post_init__()
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
+        """Return a comparison of the ready members if it is due and possible. Otherwise, return None."""
         late, period = -self.seconds_left(report), self.period_seconds
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:

@@ -1,7 +1,7 @@
 """Parser of untrusted JSON into typed records.
 
-A record is a msgspec struct or a dataclass. Its types define the valid input. The strings "nan", "inf" and "-inf" are
-accepted as numbers, because JSON has no syntax for NaN and infinities.
+A record is a msgspec struct or a dataclass. Its types define the valid input. Except with `strict`, numbers may be
+strings, such as "nan", "inf" and "-inf", because JSON has no syntax for NaN and infinities.
 """
 
 from __future__ import annotations

@@ -27,20 +27,21 @@ class _Dropped:
 
 @dataclass
 class Broken:
-    """Repair of broken members, whose weights are not finite.
+    """Repair of broken members (`MemberReport.broken`).
 
-    A member is *proven* after a comparison in which its objective was finite.
+    A member is *proven* after a comparison in which its objective was finite, until it restarts.
 
-    - A member that was never proven restarts with new values and initialised weights. (Orion ignores a trial that is
+    - A member that is not proven restarts with new values and initialised weights. (Orion ignores a trial that is
       broken at the lowest fidelity, and samples another trial.)
-    - A copy that breaks before its first comparison with a finite objective returns to its own state before the
-      replacement, if the objective of this state was finite. The state stays in memory until that comparison. (Orion: a
-      broken fork backtracks to the dropped trial.)
+    - A copy of a present state may break before its first comparison with a finite objective. It then returns to its
+      own state before the replacement, if the objective of this state was finite. The state stays in memory until that
+      comparison. (Orion: a broken fork backtracks to the dropped trial.)
     - For other broken members, the exploit rule decides. (Orion re-examines a broken promotion.) If the rule selects no
-      donor, the member restarts, because broken weights never recover.
+      donor, the member restarts, because broken members rarely recover.
 
     The first two repairs happen immediately, without a comparison. A member that can learn is not broken, even if its
-    objective is not finite, because the environment causes such objectives. The exploit rule ranks this member last.
+    objective is not finite, because the environment causes such objectives. Built-in exploit rules rank this member
+    last.
     """
 
     initial: Callable[[Random], Values]

@@ -94,7 +94,8 @@ def _schedule(given: ControllerContext) -> Controller:
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
     """Return the schedule of a recorded member and its ancestors. Raises ConfigError.
 
-    member: `best` or an id. The best member has the highest last objective, and may have been stopped.
+    member: `best` or an id. The best member has the highest last finite objective in training. It may have been
+    stopped, and it may be in the control group.
     Frame counts of the schedule are the frames on which the member's weights and their ancestors were trained.
     """
     lineage = Lineage.from_events(events)

@@ -129,9 +129,10 @@ def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> 
 
 @contextmanager
 def named(who: str, method: str = "") -> Iterator[None]:
-    """Convert exceptions of user code in the `with` block to one-line ConfigErrors with file and line.
+    """Convert exceptions of user code in the `with` block to one-line ConfigErrors, with file and line if known.
 
-    A ConfigError stays unchanged. who: option and value, for the message. method: method that is called, or "".
+    ConfigError and KeyboardInterrupt stay unchanged. who: option and value, for the message. method: called method, or
+    "".
     """
     try:
         yield

@@ -1,9 +1,9 @@
 """Saving and restoring of state: one pair of functions for controllers, rules and the population.
 
-A part (a controller, a rule, a member) is a dataclass. The *state* of a part consists of the fields with `init=False`,
-and of fields that are marked as state. The *settings* of a part are the other fields that `__init__` takes. Nested
-parts, and tuples of nested parts, are saved with the outer part and restored in place. Examples: the rules of a
-pipeline, the members of a population.
+A part (a controller, a rule, a member) is a dataclass. The *state* of a part consists of the fields with `init=False`
+(except transient and shared fields), and of fields that are marked as state. The *settings* of a part are the other
+fields that `__init__` takes. Nested parts, and tuples of nested parts, are saved with the outer part and restored in
+place. Examples: the rules of a pipeline, the members of a population.
 
 Settings are not saved. The state is restored into an object that was built with equal options, or with options that
 build equal parts.
@@ -16,8 +16,8 @@ build equal parts.
         _held: int = field(default=0, init=False)         # state
         _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither, because it is recomputed
 
-A part may have a method `restored()`, which is called after the part and its nested parts were restored. It raises
-ValueError if the restored state is invalid.
+A part may have a method `restored()`, which is called after the part and its nested parts were restored. It may
+raise ValueError for an invalid state.
 
 NaN and infinities are saved as the strings "nan", "inf" and "-inf".
 """
@@ -50,7 +50,8 @@ SHARED: Mapping[str, Any] = {"shared": True}
 def save_state(part: object) -> dict[str, Any]:
     """Return the state of a part and of its nested parts as JSON types.
 
-    Raises TypeError for a part that has attributes but is not a dataclass.
+    Raises TypeError for a part that has attributes but is not a dataclass, and for a value that cannot be converted to
+    JSON types.
     """
     saved: dict[str, Any] = {"class": type(part).__name__}
     for f, value in _saved_fields(part):

@@ -39,8 +39,9 @@ def chosen(
     gives bounds or a prior for a value, every built-in explore rule draws the start value from the prior. With PBT,
     member 0 starts with the default value if the default is within the bounds.
 
-    Raises ConfigError for an unknown name, an invalid range, a prior outside user-defined bounds, a prior of a value
-    that is not tuned, and reward shaping with the default 0 that is tuned without a range.
+    Raises ConfigError for an unknown name, an invalid range, a prior outside user-defined bounds, and a prior of a
+    value that is not tuned. Also raises ConfigError for reward shaping that is not tuned by default, has the default 0,
+    and is tuned without a range.
     """
     bounds = dict(_entry("pbt.tune", table, entry) for entry in tune)
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)

@@ -166,8 +166,8 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
 class Hyperband(Brackets):
     """Hyperband (Li et al. 2018) with simultaneous brackets. Members are assigned in order, broadest bracket first.
 
-    phase_frames: frames of one unit of the resource. eta: inverse of the promoted share. resource: maximum units of a
-    member, R in the paper.
+    phase_frames: frames of one unit of the resource. eta: inverse of the promoted share. resource: units at the end of
+    each bracket's last rung, R in the paper.
     restart: True if every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members
     continue with their weights until the end of the rung.
 

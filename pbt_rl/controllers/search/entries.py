@@ -20,9 +20,9 @@ from pbt_rl.errors import require
 class _Kind:
     """Kind of search.
 
-    phases: function that returns the number of phases of a full training. own: function that returns additional
-    arguments of `search`. once: True if members are only judged at the end of their training. most: function (options,
-    budget in frames, frames of a full training) -> maximum frames of a member.
+    phases: function that returns the number of phases (Hyperband, ASHA: units) of a full training. own: function that
+    returns additional arguments of `search`. once: True if members are only judged at the end of their training. most:
+    function (options, budget in frames, frames of a full training) -> maximum frames of a member.
     """
 
     search: type[Search]
@@ -63,13 +63,13 @@ class _Kind:
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
         """Return the timeout of unfinished episodes in frames.
 
-        With `once`, the timeout is one phase (the training between two decisions of the search). Otherwise, the timeout
-        is two phases, because the search extends a phase with too few episodes to at most twice its length.
+        With `once`, the timeout is the whole training, which is one phase. Otherwise, the timeout is two phases
+        (Hyperband, ASHA: units), because the search may extend a phase by one phase (unit).
         """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
     def full_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the maximum number of frames of a member."""
+        """Return the maximum number of frames of a member, without extensions of phases."""
         search = options.group(SearchConfig)
         return self.most(search, budget, self._whole(search, budget))
 
@@ -121,7 +121,7 @@ HYPERBAND = _Kind(
     Hyperband,
     lambda search: search.resource,
     lambda search, _: {"eta": search.eta, "resource": search.resource, "restart": search.restart},
-    # Sum over rungs that restart. Each rung is eta times as long as the previous rung.
+    # Upper limit of the sum over rungs that restart. Each rung is eta times as long as the previous rung.
     most=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
 ).entry
 ASHA = _Kind(

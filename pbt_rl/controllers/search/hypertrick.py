@@ -29,15 +29,16 @@ class HyperTrick(Search):
 
     A member that ends phase p continues if fewer than W_p^DCM members (`collection_size`) have already ended phase p
     (*data collection*). Otherwise, the member is evicted if its score is in the lower sqrt(r) quantile of all recorded
-    scores of phase p, including its own score (r: `eviction_rate`). A member that ends the last phase is completed.
+    scores of phase p (r: `eviction_rate`). These scores include its own. A member that ends the last phase is
+    completed.
 
     The score with rank k of n (0 is the lowest) is in the lower quantile q if k <= q (n - 1). The rank among equal
     scores is random, because ties must not change the expected number of evictions. The total work is slightly more
     than in equation 9, because the number of members is an integer.
 
     phase_episodes: episodes of a member per phase (2,500 in the paper). Members with short episodes end a phase first.
-    With 0, phases end after `phase_frames`. All members of a device then end a phase together, and are judged in random
-    order.
+    With 0, phases end after `phase_frames`. Members that began together on a device then end a phase together, and are
+    judged in random order.
     most_frames: with `phase_episodes`, frame count at which a member ends its phase in any case, because episodes may
     never end.
     """

@@ -99,8 +99,7 @@ def _distinct(spec: HyperSpec) -> float:
 
 
 EXTENSIONS = 10
-"""Maximum number of extensions of a phase with too few episodes. The length of an extension is 1 / EXTENSIONS of the
-phase."""
+"""A phase with too few episodes is extended by `phase_frames` / EXTENSIONS at a time."""
 
 
 @dataclass
@@ -140,7 +139,7 @@ class Search(ABC):
     keep their defaults.
     phase_frames: frames of a member per phase (Hyperband, ASHA: per unit of the resource).
     min_episodes: minimum number of episodes of a member at the end of a phase. With fewer episodes, the phase is
-    extended, at most to twice its length. If the member still has no episode, the member is stopped.
+    extended by at most `phase_frames`. If the member still has no episode, the member is stopped.
     sampling: function that draws the configurations.
 
     A member that is broken or has no finite objective is stopped and not ranked, because it must not affect the other
@@ -169,7 +168,7 @@ class Search(ABC):
         return [rest | values for values in self.sampling(searched, num_members, self._rng)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return decisions on the members that have ended a phase."""
+        """Return decisions on members that have ended a phase, are broken, or may start."""
         if not self._begun:
             self._begun = True
             return self._first_decisions(report)
