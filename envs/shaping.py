@@ -18,11 +18,15 @@ from pbt_rl.errors import EnvSetupError
 from .base import ACTION_MASK, EnvSpec, RewardShapingInterface, TrainingInfoInterface
 from .user_values import attribute, briefly, has_methods, number_of, wrapped
 
+LARGEST_WEIGHT = 1e30
+"""Maximum absolute value of a shaping weight. It equals `LARGEST_VALUE` of the controllers."""
+
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
     """Convert `{"weapon": {"shotgun": 1}}` to `{"weapon.shotgun": 1.0}`.
 
-    Raises EnvSetupError if a value is not a finite number, or if a name is not a string, is empty or has a dot.
+    Raises EnvSetupError for a value that is not a number up to `LARGEST_WEIGHT`, and for a name that is not a
+    string, is empty or has a dot.
     """
     flat: dict[str, float] = {}
     for name, value in nested.items():
@@ -38,10 +42,10 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
             flat[name] = math.nan if isinstance(value, bool | np.bool_) else number_of(value)
         except (TypeError, ValueError):
             flat[name] = math.nan
-        if not math.isfinite(flat[name]):
+        if not abs(flat[name]) <= LARGEST_WEIGHT:
             raise EnvSetupError(
-                f"reward shaping {name!r} is {briefly(value)}. Use a finite number (a controller "
-                "multiplies it)"
+                f"reward shaping {name!r} is {briefly(value)}. Use a number of at most "
+                f"{LARGEST_WEIGHT:g} (a controller multiplies it)"
             )
     return flat
 

@@ -53,10 +53,10 @@ def run(arguments: list[str]) -> int:
         return 0
     try:
         server = _server(command, live)
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:  # a host that is no valid name raises the last two
         raise ConfigError(
             f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
-            f"{error.strerror or error}"
+            f"{getattr(error, 'strerror', None) or error}"
         ) from error
     with server:
         print(f"{command.run}: open {server.url} in a browser; Ctrl-C ends the server", flush=True)

@@ -187,7 +187,8 @@ def number_of_controls(control: float, population: int) -> int:
 
     control: number of members; a number below 1 is a share of the population.
     """
-    return math.ceil(control * population) if control < 1 else int(control)
+    # Rounded first, because 0.07 * 100 is above 7.
+    return math.ceil(round(control * population, 9)) if control < 1 else int(control)
 
 
 def _groups() -> dict[str, type]:

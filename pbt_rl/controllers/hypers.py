@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+from pbt_rl.controllers.records import LARGEST_VALUE
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.names import meant
@@ -31,7 +32,7 @@ Values = dict[str, float]
 """A member's values: name of a hyperparameter or `shaping.NAME` -> number."""
 
 SHAPING = "shaping."
-ANYTHING: Range = (-math.inf, math.inf)
+ANYTHING: Range = (-LARGEST_VALUE, LARGEST_VALUE)
 OFF = 1e9
 """Value that disables a limit, such as `--hypers.clip-value off`. JSON requires a finite number."""
 
@@ -223,9 +224,10 @@ def shaping_given(entries: Iterable[str]) -> dict[str, float]:
             found[name] = float(text)
         except ValueError:
             found[name] = math.nan
-        if not name or not math.isfinite(found[name]):
+        if not name or not abs(found[name]) <= LARGEST_VALUE:
             raise ConfigError(
-                f"--shaping {entry:.200} cannot be used: give NAME=VALUE, or --shaping.NAME VALUE"
+                f"--shaping {entry:.200} cannot be used: give NAME=VALUE, or --shaping.NAME VALUE "
+                f"(-{LARGEST_VALUE:g} to {LARGEST_VALUE:g})"
             )
     return found
 
@@ -253,6 +255,7 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     table = {}
     for name, value in defaults.items():
         low, high = sorted((value / 100, value * 100)) if value else (-1.0, 1.0)
+        low, high = max(low, -LARGEST_VALUE), min(high, LARGEST_VALUE)
         key = SHAPING + name
         scale: Scale = "log" if value else "linear"
         tuned = name not in UNTUNED and (value != 0 or name in EITHER_SIGN)

@@ -22,6 +22,7 @@ from pbt_rl.controllers.decisions import (
     Evaluate,
     PopulationReport,
     Replace,
+    Restart,
     StateKey,
     donor_of,
     values_of,
@@ -275,6 +276,11 @@ def mean(objectives: Iterable[float]) -> float | None:
 LEVEL = 0.05
 
 
+def _uncompared(decision: Decision) -> bool:
+    """Check whether a decision needs no comparison: an evaluation, or the restart of a broken member."""
+    return isinstance(decision, Evaluate) or (isinstance(decision, Restart) and decision.phase is None)
+
+
 @dataclass
 class Noise:
     """Number of comparisons, of replacements, and of replacements *within the noise* in a journal.
@@ -293,7 +299,7 @@ class Noise:
     def take(self, event: Event) -> None:
         """Count the replacements of a comparison. Take the ready rule from the event `start`. Ignore other events."""
         match event:
-            case Start(config={"pbt": {"ready": ready}}):
+            case Start(config={"pbt": {"ready": ready}}) | Resume(config={"pbt": {"ready": ready}}):
                 self._whole = ready not in COMPARE_NEWEST
             case Comparison():
                 self._count(event)
@@ -301,7 +307,7 @@ class Noise:
     def _count(self, event: Comparison) -> None:
         members = event.report.members if self._whole else map(since_comparison, event.report.members)
         windows = {m.member: m.objectives for m in members}
-        if not all(isinstance(d, Evaluate) for d in event.decisions):
+        if not all(map(_uncompared, event.decisions)):
             self.comparisons += 1
         for decision in event.decisions:
             if not isinstance(decision, Replace) or decision.donor_generation is not None:

@@ -27,6 +27,7 @@ from pbt_rl.controllers.own import (
 from pbt_rl.controllers.ready import Ready, ReadyRule
 from pbt_rl.controllers.settings import with_settings
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.options.names import meant
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
@@ -45,9 +46,13 @@ def controller_entry(name: str) -> ControllerEntry:
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return a registry entry. Raises ConfigError for an unusable entry of another package."""
+    """Return a registry entry. Raises ConfigError for an unknown name, and for an unusable entry of another package."""
     try:
         return table[name]
+    except KeyError:
+        raise ConfigError(
+            f"--{option} {name} cannot be used: {meant(option, name, table)}known names are {', '.join(table)}"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"--{option} {name} cannot be used: {error}") from error
 

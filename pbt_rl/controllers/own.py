@@ -33,7 +33,7 @@ from pbt_rl.controllers.decisions import (
 )
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups, ten_periods
 from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection, decides
-from pbt_rl.controllers.explore import Explore, Learning, Pairing, Resampling, mutated
+from pbt_rl.controllers.explore import Explore, Learning, Pairing, Resampling, changed_copy, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.settings import check_signature, load, load_rule, named
 from pbt_rl.controllers.state import encoded, restore_state, save_state
@@ -119,7 +119,7 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
             raise ConfigError(f"{who} returned {answer[name]!r:.100} for {name}: give a number")
     try:
         numbers = {name: float(answer[name]) for name in names}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{who} returned a value that is not a number: {error}") from None
     if broken := [name for name, value in numbers.items() if math.isnan(value)]:
         raise ConfigError(f"{who} returned NaN for {', '.join(broken)}")
@@ -333,7 +333,7 @@ class CustomExplore:
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Return the function's result for the values that the explore rule mutated."""
-        return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
+        return self._called(values if self.behind is None else changed_copy(self.behind, values, rng), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
         """Return the function's result for the values that the explore rule perturbed."""

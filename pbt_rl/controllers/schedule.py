@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
-from pbt_rl.controllers.events import Event
+from pbt_rl.controllers.events import Event, Final, Start
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.lineage import Lineage
+from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.options import ScheduleConfig
+from pbt_rl.controllers.records import MOST
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.values import path_given
 
@@ -94,18 +96,26 @@ def _schedule(given: ControllerContext) -> Controller:
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
     """Return the schedule of a recorded member and its ancestors. Raises ConfigError.
 
-    member: `best` or an id. The best member has the highest last finite objective in training. It may have been
-    stopped, and it may be in the control group.
+    member: `best` or an id. The best member is outside the control group. It has the highest score in the final
+    evaluation, or else the highest last finite objective in training, even if it was stopped.
     Frame counts of the schedule are the frames on which the member's weights and their ancestors were trained.
     """
-    lineage = Lineage.from_events(events)
+    lineage, population, final_scores = Lineage(), MOST, dict[int, float]()
+    for event in events:
+        lineage.take(event)
+        match event:
+            case Start(config={"num_policies": int(number)}):
+                population = number
+            case Final():
+                final_scores = event.means
     steps: dict[int, Values] = {}
-    for node in lineage.line(_chosen(lineage, member)):
+    for node in lineage.line(_chosen(lineage, member, population, final_scores)):
         steps[node.trained] = node.values  # overwrites a node that changed again before it trained
     return sorted(steps.items())
 
 
-def _chosen(lineage: Lineage, member: str) -> StateKey:
+def _chosen(lineage: Lineage, member: str, population: int, final_scores: Mapping[int, float]) -> StateKey:
+    """Return the last node of the recorded member. population: lowest id of the control group."""
     ids = {node.member for node in lineage.nodes}
     if member != "best":
         chosen = next((i for i in ids if str(i) == member), None)
@@ -118,8 +128,13 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
         for node in lineage.path(i):
             if math.isfinite(lineage.objectives.get(node.key, math.nan)):
                 last[i] = node.key
-    require(bool(last), "schedule.member", member, "the run has no objective yet: give the id of a member")
-    return max(last.values(), key=lambda key: lineage.objectives[key])
+    ranked = by_score({i: lineage.objectives[key] for i, key in last.items()}, final_scores)
+    best = next((i for i in ranked if i in ids and i < population), None)
+    require(
+        best is not None, "schedule.member", member, "the run has no objective yet: give the id of a member"
+    )
+    assert best is not None
+    return lineage.path(best)[-1].key if best in final_scores else last[best]
 
 
 def _recorded(given: ControllerContext, run: str) -> list[Event]:

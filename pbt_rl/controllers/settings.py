@@ -51,7 +51,8 @@ def load_rule(
         made = kind(*arguments, **dict(_parsed(entry, known, f"{option}-option") for entry in direct))
     for method, number in methods.items():
         check_signature(who, getattr(made, method, None), number, method)
-    return with_settings(made, [entry for entry in entries if entry not in direct], f"{option}-option")
+    with named(who):  # `__post_init__` of a nested rule may raise
+        return with_settings(made, [entry for entry in entries if entry not in direct], f"{option}-option")
 
 
 def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:

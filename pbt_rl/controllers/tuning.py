@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
+from pbt_rl.controllers.records import LARGEST_VALUE
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.names import OTHER_NAMES, meant
 
@@ -146,12 +147,12 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
 
 
 def _numbers(texts: Sequence[str]) -> list[float]:
-    """Parse the numbers. Returns [] if a number is invalid or not finite."""
+    """Parse the numbers. Returns [] if a number is invalid, or its absolute value above `LARGEST_VALUE`."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
         return []
-    return numbers if all(map(math.isfinite, numbers)) else []
+    return numbers if all(abs(number) <= LARGEST_VALUE for number in numbers) else []
 
 
 def _check_legal(spec: HyperSpec, ends: Range) -> None:

@@ -221,7 +221,9 @@ def field_docs(kind: type) -> dict[str, str]:
         if not is_dataclass(base):
             continue
         found |= {
-            f.name: field_docs(f.metadata["owner"])[f.name] for f in fields(base) if "owner" in f.metadata
+            f.name: field_docs(f.metadata["owner"]).get(f.name, "")
+            for f in fields(base)
+            if "owner" in f.metadata
         }
         try:
             (body,) = ast.parse(dedent(inspect.getsource(base))).body

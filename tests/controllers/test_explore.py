@@ -152,6 +152,12 @@ RULES = {
 }
 
 
+@pytest.mark.parametrize("rare", [Perturb(NESTED, 0.05, 1.1, 1.5), ResampleAll(NESTED)], ids=["rare", "all"])
+def test_a_copy_changes_behind_a_function_too(rare):
+    rule, rng = CustomExplore(lambda v, rng: v, NESTED, rare), Random(0)
+    assert all(changed_copy(rule, DEFAULTS, rng) != DEFAULTS for _ in range(100))
+
+
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**31), steps=st.integers(1, 20))

@@ -220,3 +220,12 @@ def test_a_replacement_is_judged_by_the_episodes_that_were_compared(ready, withi
         lineage.take(event)
     assert (noise.comparisons, noise.replacements, noise.within) == (1, 1, within)
     assert lineage.objectives[0, 0] == pytest.approx(5.05)
+
+
+def test_repairs_are_no_comparisons():
+    noise = Noise()
+    for event in read_events(
+        [*START[:2], round_(5, Restart(1, v(2), "its weights are not finite")), *START[2:]]
+    ):
+        noise.take(event)
+    assert noise.comparisons == 1

@@ -58,6 +58,25 @@ class Doubled:
         return {n: self.tuned[n].clamp(factor * v) if n in self.tuned else v for n, v in values.items()}
 
 
+@dataclass
+class Positive:
+    most: float = 1.0
+
+    def __post_init__(self):
+        if self.most <= 0:
+            raise ValueError("most must be positive")
+
+
+@dataclass
+class Nesting:
+    """An exploit rule with settings of their own."""
+
+    inner: Positive = field(default_factory=Positive)
+
+    def select(self, members, rng, deciding=None):
+        return []
+
+
 class NoDataclass:
     def select(self, members, rng, deciding=None):
         return []
@@ -142,6 +161,7 @@ def exits_on_call(values, rng):
         ({"exploit": "raises_on_import:Rule"}, "ZeroDivisionError"),
         ({"exploit": "late_types:Rule"}, "NameError"),
         ({"exploit_option": ("_comparisons=3",)}, "every, note"),
+        ({"exploit": f"{HERE}:Nesting", "exploit_option": ("inner.most=-1",)}, "ValueError"),
         ({"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)}, "finite"),
         ({"explore_option": ()}, "'accelerates'"),
         ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 "),
@@ -205,6 +225,7 @@ class Learned(Answering):
         ({"rate": "1e-3"}, "mutate returned '1e-3' for rate"),
         ({"rate": [1]}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
+        ({"rate": 10**400}, "mutate returned a value"),
     ],
 )
 def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):

@@ -9,6 +9,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart, Stop
+from pbt_rl.controllers.events import Final, FinalScores, Start
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.explore import Perturb
 from pbt_rl.controllers.hypers import HyperSpec
@@ -82,6 +83,16 @@ def test_the_best_is_who_was_best_when_last_measured_even_if_it_was_stopped(tmp_
         (report(20, [member(0, (3.0,), frames=20)]), [Mutate(0, rate(0.9), "")]),
     ]
     assert schedule(write_run(tmp_path, rounds), "best") == [(0, rate(0.2))]
+
+
+def test_the_best_is_no_control_and_has_the_best_final_evaluation(tmp_path):
+    rounds = [(report(10, [member(i, (score,), frames=10) for i, score in enumerate((8.0, 7.0, 9.0))]), [])]
+    write_run(tmp_path, rounds, initial=(0.1, 0.2, 0.3))
+    events = list(read_events(read_journal(tmp_path / "journal.jsonl")))
+    scores = FinalScores(1, 9.0, 20), FinalScores(2, 9.5, 20)
+    start, final = Start(0.0, 0, {"num_policies": 2}), Final(1.0, 10, scores)
+    assert recorded_steps([start, *events], "best") == [(0, rate(0.1))]
+    assert recorded_steps([start, *events, final], "best") == [(0, rate(0.2))]
 
 
 def test_nan_is_never_the_best_and_fresh_weights_begin_a_schedule(tmp_path):

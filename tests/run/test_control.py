@@ -100,6 +100,7 @@ def test_controls_are_evaluated_when_the_population_is_and_so_after_a_restart():
 
 
 def test_a_share_is_of_the_population_and_rounded_up():
+    assert number_of_controls(0.07, 100) == 7, "0.07 * 100 is above 7"
     assert [number_of_controls(c, 10) for c in (0, 0.01, 0.25, 0.5, 1, 4)] == [0, 1, 3, 5, 1, 4]
 
 
