@@ -6,9 +6,9 @@
     load_policy, Policy         load the policy of a trained member; loaded policy, a function of observations
     tune                        population-based training of your own training code: `tune.run`
     EnvSpec                     description of an environment
-    RewardShapingInterface      interface of environments whose reward shaping PBT tunes
+    RewardShapingInterface      interface of environments whose reward shaping PBT may tune
     TrainingInfoInterface       interface of environments that receive the training progress of their member
-    ConfigError, EnvSetupError  errors of user input and of environments, with the remedy
+    ConfigError, EnvSetupError  errors of user input and of environments
     RunFailed                   failure of a run
 
 Each name is imported at its first use. The package itself imports fast and without torch, because actors import it.

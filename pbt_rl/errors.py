@@ -22,7 +22,7 @@ from pathlib import Path
 
 
 class ConfigError(ValueError):
-    """Wrong user input. The message contains the option, its value and the remedy."""
+    """Wrong user input. The message usually contains the option, its value and the remedy."""
 
 
 class CheckpointBroken(ConfigError):  # noqa: N818 - an event
@@ -32,12 +32,12 @@ class CheckpointBroken(ConfigError):  # noqa: N818 - an event
 class EnvSetupError(ValueError):
     """Environment that cannot be made or violates its interface.
 
-    The message contains the fault, the value and the remedy.
+    The message contains the fault, or the traceback of the environment's code.
     """
 
 
 class RunFailed(Exception):  # noqa: N818 - an event
-    """Failure of a run. The message contains the cause, and the traceback if a child process failed."""
+    """Failure of a run. The message contains the cause, often with the traceback of a child process."""
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
@@ -54,7 +54,8 @@ _LIBRARIES = tuple(f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "pureli
 def place_of(error: BaseException) -> str:
     """Return ` (FILE, line N)` of the innermost line of the user's code in a traceback. Empty without user's code.
 
-    An installed package counts as the user's code only if the traceback contains no other file of the user.
+    Installed packages and the standard library count as the user's code only if the traceback contains no other file of
+    the user. pbt_rl and torch never count as the user's code.
     """
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     not_theirs = _OURS if torch is None else (*_OURS, f"{Path(torch).parent}/")
@@ -79,7 +80,8 @@ def end_fork(process: int, error: BaseException) -> None:
 def environment_code(env_id: str, when: str = "when it was made") -> Iterator[None]:
     """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text.
 
-    ConfigError and EnvSetupError pass unchanged.
+    ConfigError, EnvSetupError and KeyboardInterrupt pass unchanged. In a fork of this process, other exceptions end the
+    fork.
     """
     process = os.getpid()
     try:
@@ -96,6 +98,8 @@ def environment_code(env_id: str, when: str = "when it was made") -> Iterator[No
 @contextmanager
 def algorithm_code(refusal: str, function: str) -> Iterator[None]:
     """Convert exceptions of an algorithm's function in this context to ConfigError.
+
+    KeyboardInterrupt passes unchanged.
 
     refusal: start of the message. The text of a ValueError is for the user, and follows unchanged. Other exceptions are
     described in one line, with the name of the function (`function`).

@@ -1,6 +1,6 @@
-"""Registries of extensible parts: seven tables from name to `module:OBJECT`.
+"""Registries of extensible parts: six tables from name to `module:OBJECT`.
 
-Six tables are in this module, and the table of commands is in `cli`. Each table is also a group of entry points.
+The table of commands is in `cli`. Each of these seven tables is also a group of entry points.
 Another installed package adds an object with an entry point:
 
     [project.entry-points."pbt_rl.exploit"]
@@ -43,11 +43,11 @@ def _entry_points() -> Any:
 
 
 class EntryPointError(ValueError):
-    """Entry point that cannot be imported or has the wrong type. The message contains its name."""
+    """Entry point whose object cannot be imported or has the wrong type. The message contains its name."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Mapping from name to object. Objects are imported at lookup. The iteration starts with the built-in objects.
+    """Mapping from name to object. Objects are imported at lookup. Iteration starts with the built-in names.
 
     group: group of entry points, for objects of other packages. kind: class of the objects, as `module:Class`.
     own: built-in objects, name -> `module:OBJECT`.
@@ -79,7 +79,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return other
 
     def is_external(self, name: str) -> bool:
-        """True for an object of another package."""
+        """True for the name of an object of another package."""
         return name in self._others
 
     def items(self) -> ItemsView[str, T]:
@@ -111,7 +111,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Options of a published command line, for --recipe."""
+    """Options of a published setting, for --recipe."""
 
     help: str
     """Help text: one sentence."""
@@ -160,8 +160,8 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample the hyperparameters of all
-algorithms in the order of this table."""
+"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). The order of this table determines the order in
+which controllers sample hyperparameters."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",

@@ -146,7 +146,7 @@ def usage() -> str:
 
 
 def _of_runs(words: list[str]) -> list[str]:
-    """Replace each run name NAME by runs/NAME if no file or folder NAME exists."""
+    """Replace each run name NAME before the first option by runs/NAME if no file or folder NAME exists."""
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
@@ -161,7 +161,10 @@ def _of_runs(words: list[str]) -> list[str]:
 
 
 def _command(arguments: list[str]) -> tuple[Command, list[str]]:
-    """Split the command line into a command of one or two words, and its arguments. Raises ConfigError."""
+    """Split the command line into a command of one or two words, and its arguments.
+
+    Raises ConfigError or EntryPointError.
+    """
     from pbt_rl.errors import ConfigError
 
     there, name = commands(), arguments[0]
@@ -186,8 +189,8 @@ def _fail(message: str, code: int) -> None:
 def _end(code: int | str | None) -> NoReturn:
     """Exit, even if threads or processes of an environment do not end.
 
-    After `EXIT_SECONDS`, print the names of these threads and processes, kill all child processes, and exit. If no such
-    thread or process exists, but functions registered with atexit still run, exit after `EXIT_SECONDS_AT_MOST`.
+    After `EXIT_SECONDS`, print the names of these threads and processes, kill all descendant processes, and exit. If no
+    such thread or process exists, but functions registered with atexit still run, do this after `EXIT_SECONDS_AT_MOST`.
     """
 
     def insist() -> None:
@@ -211,7 +214,10 @@ def _end(code: int | str | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """End the remaining descendants, even daemons. The environment's own atexit functions run earlier."""
+    """End the remaining descendants, even daemons, but not the children that `multiprocessing` ends.
+
+    The environment's own atexit functions run earlier.
+    """
     import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}

@@ -57,7 +57,7 @@ def check(
 
     Raises ConfigError, EnvSetupError or the environment's exception if the environment cannot be constructed or reset.
 
-    steps: number of steps, summed over all rows.
+    steps: number of steps of the main run, summed over all rows. Shorter runs follow.
     timeout_seconds: time limit of each construction, reset and step of the vector env.
     config: options of a run in this environment. The network of the run is checked, too. None: no network is checked.
     device: device of a device simulator. Other environments do not use it.

@@ -135,7 +135,7 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _step_watched(self, action: Any) -> Any:
         """Step the environment. Check if its `step` called `reset` and returned the observation of this reset.
 
-        A Python profiler records the return values of `reset` and `step` in every wrapper around the environment.
+        A Python profiler records the return values of `reset` and `step` of the environment and its wrappers.
         """
         layers, ledger = {*map(id, wrapped(self.env))}, self._ledger
         returned: dict[str, list[Any]] = {"reset": [], "step": []}
@@ -178,9 +178,9 @@ class Played:
     """Results of a random policy in a vector env. A step is a step of all rows."""
 
     warnings: list[str]
-    """Warnings of the vector env and of the recording wrappers."""
+    """Warnings about the environment."""
     ledger: Ledger | None
-    """Findings of the recording wrappers. None if the environments are not Gymnasium environments."""
+    """Findings of the recording wrappers. None if the environments are not single Gymnasium environments."""
     seconds: list[float] = field(default_factory=list)
     """Duration of each step."""
     digests: list[bytes] = field(default_factory=list)

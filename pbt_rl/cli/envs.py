@@ -72,7 +72,7 @@ class CheckCommand:
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(0.0, at_least=0, zero="30 s, or longer for some engines and simulators")
-    """Time limit of a step or reset. A longer step or reset is reported as a hang."""
+    """Time limit of a construction, reset or step. If it takes longer, a hang is reported."""
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 
@@ -93,7 +93,6 @@ def run_check(arguments: list[str]) -> int:
 
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check an environment, and the network of a run in this environment."""
-    # Import torch only here, in the process that tries the environment.
     from pbt_rl.config.command import make_config
 
     return check(
@@ -111,7 +110,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
 class DmlabCacheCommand:
     """Build the maps of DeepMind Lab levels before training, in a cache that all processes and runs share.
 
-    Train with --dmlab.level-seeds equal to --level-seeds. Episodes then use only seeds whose maps are in the cache.
+    Train with --dmlab.level-seeds equal to --level-seeds. Episodes then use only these seeds.
     """
 
     levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
@@ -121,7 +120,7 @@ class DmlabCacheCommand:
     steps: int = option(0, at_least=0)
     """Number of random steps after each reset. Some levels build maps during an episode."""
     jobs: int = option(0, at_least=0, zero="one per core")
-    """Number of parallel engines."""
+    """Maximum number of parallel engines."""
     level_cache: str = ""
     """Cache folder. Default: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)

@@ -21,8 +21,8 @@ class Played:
     member: str = "best"
     """Id of a member, or `best`: the best member of the checkpoint."""
     at: int | None = None
-    """Frames of a permanent checkpoint, RUN/checkpoints/at_FRAMES. Default: the newest complete checkpoint. The run may
-    still be training."""
+    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. Default: the newest complete checkpoint. The run may still be
+    training."""
     trust: bool = False
     """Import the modules and use the paths in config.json, even if the run was not made by you on this machine."""
 
@@ -37,9 +37,10 @@ class EvalCommand(Played):
     """Evaluate a trained member and print its true objective."""
 
     episodes: int = option(10, at_least=1)
-    """Number of evaluation episodes."""
+    """Number of evaluation episodes (of each task), or of games with --against."""
     video: Path | None = None
-    """Write the best episode to this video file (.mp4 or .gif). Episodes then run one after another."""
+    """Write the best episode to this video file (.mp4 or .gif). Episodes then run one after another. With tasks,
+    episodes run in parallel, and only the episodes of one environment are filmed."""
     seed: int = option(0, at_least=0)
     """Seed of environments and actions."""
     greedy: bool = False

@@ -44,8 +44,8 @@ class ProveCommand(SeveralRuns):
     compared with arm random. The result is the mean difference, its 95 % interval (Student's t), and a verdict.
     runs/NAME contains all runs, a CSV, a JSON and a page. Repeat the command to continue. You may add seeds and arms.
 
-    By default, members are compared 25 times (--pbt.period-frames). The first comparison is due after one period or at
-    --pbt.start-frames, whichever is later.
+    By default, members are compared about 25 times (--pbt.period-frames). The first comparison is due after one period
+    or at --pbt.start-frames, whichever is later.
 
     pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
     """
@@ -59,7 +59,7 @@ class ProveCommand(SeveralRuns):
     """Arm to leave out: pbt or defaults. (On a GPU, arm defaults takes longest, because it trains one policy for as
     many frames as a whole population.)"""
     games: int = option(20, at_least=1, at_most=100_000)
-    """Number of validation episodes per member, and number of test episodes."""
+    """Number of validation episodes, and of test episodes, per member (and task)."""
     show: bool = False
     """Do not train, but print the commands of the runs."""
 
@@ -223,7 +223,7 @@ def _jobs(
     """Run jobs. Return an exit code, which is 0 if all jobs succeed.
 
     command: returns the arguments of `pbt-rl` for a point and a value of --devices. dealt: cores and devices of each
-    parallel job. waiting: points to run. after: called with the point of each completed job.
+    parallel job. waiting: points to run. after: called with the point of each successful job.
     """
     if not waiting:
         return 0

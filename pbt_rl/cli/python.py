@@ -23,11 +23,12 @@ class MemberResult:
 
     id: int
     objective: float | None
-    """Mean true objective of the member's last training episodes. None if no episode has finished."""
+    """Objective in training, usually the mean true objective of the latest episodes. None if unknown, for example
+    before the first episode since the member's last change."""
     episodes: int
     """Number of finished training episodes."""
     generation: int
-    """Number of changes of the member's weights or values by the controller."""
+    """Number of changes of the member's weights or values."""
     frames: int
     hypers: dict[str, float]
     shaping: dict[str, float]
@@ -80,7 +81,7 @@ class Result:
 
     @property
     def best(self) -> MemberResult | None:
-        """Best member, or None if no episode has finished."""
+        """Best member, or None if no member has a finite objective."""
         best = self.summary["best_member"]
         return None if best is None else self.members[best]
 
@@ -125,7 +126,8 @@ def train(
     In a script, call this function under `if __name__ == "__main__":`. Ctrl-C ends a run only in the main thread. In
     other threads, end a run by a callback.
 
-    Raises ConfigError or EnvSetupError before training starts. Raises RunFailed if the run fails or a signal ends it.
+    Raises ConfigError or EnvSetupError if you must fix the cause, usually before training starts. Raises RunFailed if
+    the run fails or a signal ends it.
     """
     if config is None:
         config = make_config(**options)

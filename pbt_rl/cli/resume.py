@@ -51,7 +51,10 @@ def run(arguments: list[str]) -> int:
 
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
-    """Build the config of a recorded run, with the options that the arguments change. Raises ConfigError."""
+    """Build the config of a recorded run, with the options that the arguments change.
+
+    Raises ConfigError or EnvSetupError.
+    """
     line = split(arguments)
     for name in OF_TRAIN:
         if name in line.names:

@@ -33,10 +33,10 @@ MOST_WIDTH = 100_000
 class RunsCommand:
     """List the runs in a folder, newest first.
 
-    frames: frames per member. best: training objective of the best member. final: mean of the best member in the final
-    evaluation. state: running (a process writes the run); ended (the budget is spent, the objective is reached, or all
-    members are done); resumable (with checkpoints); interrupted or failed (without checkpoints); or the name
-    of a damaged file.
+    frames: frames of the least trained member. best: training objective of the best member. final: mean of the best
+    member in the final evaluation. state: running (a process writes the run); ended (the budget is spent, the objective
+    is reached, or all members are done); resumable (with checkpoints); interrupted or failed (without checkpoints); or
+    broken, with the reason.
     """
 
     folder: Path = option(Path("runs"), positional=True)

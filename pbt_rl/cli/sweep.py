@@ -179,7 +179,7 @@ def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Sha
 
 
 def _is_done(path: Path, config: Config) -> bool:
-    """True if a run has ended, and its options and budget are those of `config`."""
+    """True if a run has ended, and its fixed options and its budget are those of `config`."""
     try:
         (row,) = list_runs(path)
         changed = changes_of(read_config(path), config, RunFolder(path))

@@ -90,7 +90,7 @@ def print_help(layers: Layers, *, everything: bool) -> None:
     """Print the help of the options, and raise SystemExit. The printed default of an option is its value in `layers`.
 
     everything: True prints all options. False prints the common options, and the options of the chosen environment,
-    algorithm and rules.
+    algorithm and rules. If an algorithm is chosen, hypers that it does not use are left out in both cases.
     """
     try:
         command = layers.command() if layers.values.get("env") else TrainCommand(env="")
@@ -112,7 +112,10 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 
 
 def _related(layers: Layers) -> set[str]:
-    """Return the options and option groups of the chosen environment, algorithm and rules. Raises ConfigError."""
+    """Return the options and option groups of the chosen environment, algorithm and rules.
+
+    Raises EntryPointError.
+    """
     given = layers.values
     env, algo = str(given.get("env", "")), str(given.get("algo", ""))
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])

@@ -1,4 +1,6 @@
-"""Options of a run: frozen dataclasses. Building a `Config` checks all values. `pbt-rl train --help` prints docstrings.
+"""Options of a run: frozen dataclasses. Building a `Config` checks its values.
+
+`pbt-rl train --help` prints the docstrings of groups and fields.
 
 *Frames* are emulator frames (an Atari step is 4 frames); *steps* are decisions. Budgets and periods in frames are
 **per member**. Therefore, their meaning does not depend on the population size.
@@ -48,16 +50,16 @@ def names_run(name: str) -> bool:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Settings of rollouts, batches and optimisation. PBT never tunes these options. PBT tunes --hypers options."""
+    """Settings of rollouts, batches and optimisation. PBT never tunes these options. PBT may tune --hypers options."""
 
     rollout: int = option(32, at_least=1, common=True)
     """Steps per rollout (T). Gradients may flow through fewer steps (--hypers.unroll)."""
     batch: int = option(1024, at_least=1, common=True)
-    """Batch size in steps per policy (appo), rounded to whole vector envs. a3c, fun and unreal take one optimiser step
-    per vector env instead."""
+    """Batch size in steps per policy (appo), rounded to whole vector envs. a3c, fun and unreal usually take one
+    optimiser step per rollout of a vector env instead."""
     minibatches: int = option(1, at_least=1, common=True)
-    """Minibatches per batch, with one optimiser step each. Minibatches contain shuffled single steps if advantages use
-    GAE and the network has no recurrent core. Otherwise, minibatches contain complete rollouts."""
+    """Minibatches per batch, with one optimiser step each (appo). Minibatches contain shuffled single steps if
+    advantages use GAE and the network has no recurrent core. Otherwise, minibatches contain complete rollouts."""
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch in one update (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
@@ -71,15 +73,15 @@ class LearnerConfig:
     normalize_returns: bool = True
     """Divide returns by their running root mean square before the value loss, per policy."""
     normalize_observations: bool = False
-    """Normalise float observations by running statistics, per policy. If an MLP encodes grids, grids are normalised,
-    too."""
+    """Normalise float observations (except the last action and reward) by running statistics, per policy. Grids are
+    normalised, too, with --model.encoder mlp, but not with unreal."""
     normalize_images: bool = False
     """Normalise each pixel of an image by running statistics, per policy. Only images that a built-in CNN encodes are
     normalised, and only if the algorithm has no pixel losses."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Schedule of a factor that multiplies the learning rate. PBT mutates the learning rate without this factor.
-    linear: decay to 0 at --train-for-frames. kl-adaptive: keep the KL divergence near --learner.lr-schedule-kl; PBT
-    then does not tune the learning rate."""
+    linear: decay to 0 at --train-for-frames or --train-for-seconds. kl-adaptive: keep the KL divergence near
+    --learner.lr-schedule-kl; PBT then does not tune the learning rate."""
     lr_schedule_kl: float = option(0.01, above=0)
     """Target KL divergence (--learner.lr-schedule kl-adaptive). The factor is divided by 1.5 if the KL divergence is
     above twice the target, and multiplied by 1.5 if the divergence is below half the target."""
@@ -91,12 +93,14 @@ class LearnerConfig:
     --learner.minibatches optimiser steps. Number and size of vector envs are planned for rollouts of at most half this
     age."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
-    """Precision of encoder and core. Master weights are float32. auto: bf16 if the device is faster with bf16."""
+    """Precision of encoder and core. Master weights are float32. auto: bf16 for image observations if the device is
+    faster with bf16; otherwise float32."""
     packing: Literal["auto", "loop", "vmap", "bmm", "streams"] = option("auto", may_change=True)
     """Computation of the policies of a device. loop: one policy after another. vmap: all policies in one call. bmm: one
     call, with convolutions as matrix products. streams: all policies at the same time, each on a separate CUDA stream
-    (mode async). Custom network modules require loop. auto on a GPU: the fastest packing in a short trial. auto on a
-    CPU: vmap for at least four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
+    (mode async). auto with custom network modules: loop. auto on a GPU: the fastest packing in a short trial (--mode
+    serial: no trial). auto on a CPU: vmap for at least three policies without image observations and with fewer than
+    4,096 steps per optimiser step; otherwise loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads per learner."""
 
@@ -110,14 +114,16 @@ class MatchupConfig:
 
     scheme: Scheme = "round-robin"
     """Choice of opponents. `self`: one member controls all agents of an environment. `round-robin`: all members play
-    each other equally often. `random`: opponents are drawn uniformly. `prioritised`: a member plays more often against
-    opponents against which it has a low win rate (Vinyals et al. 2019). All opponents are on the same device. Matchups
-    change at each comparison."""
+    each other about equally often. `random`: opponents are drawn uniformly. `prioritised`: a member plays more often
+    against opponents against which it has a low win rate (Vinyals et al. 2019). All opponents are on the same device.
+    Matchups change after each comparison, except with `self`."""
     objective: Literal["return", "win-rate", "elo"] = "return"
-    """Objective that ranks members. `return`: episode returns of a member's agents. `win-rate`: mean win rate over the
-    opponents (a draw counts half). `elo`: Elo rating from all games between members."""
+    """Objective that ranks members. `return`: mean episode objective (by default the return) of a member's agents.
+    `win-rate`: share of opponents with a lower score (equal scores count half), mean over games. `elo`: Elo rating from
+    games between members."""
     power: float = option(2.0, at_least=0)
-    """Exponent p of an opponent's weight (1 - win rate)^p (--matchup.scheme prioritised). 0: equal weights."""
+    """Exponent p of an opponent's weight, max(1 - win rate, 0.05)^p (--matchup.scheme prioritised). 0: equal
+    weights."""
     elo_k: float = option(8.0, above=0)
     """K-factor: maximum change of a rating per game and agent (--matchup.objective elo)."""
 
@@ -129,10 +135,10 @@ class MatchupConfig:
 @dataclass(frozen=True)
 @with_fields(*(entry.hypers for entry in algorithms.ALGORITHMS.values() if entry.hypers is not None))
 class Hypers(LearnerHypers):
-    """Hyperparameters that PBT may tune. An option sets the initial value of member 0.
+    """Hyperparameters that PBT may tune. An option sets the start value of member 0.
 
-    Each option lists its legal range and the default bounds of mutations. Change the bounds with --pbt.tune, and the
-    start values with --pbt.prior.
+    If a hyper is not tuned, its option sets the value of all members. Each option lists its legal range and the default
+    bounds of mutations. Change the bounds with --pbt.tune, and the start values with --pbt.prior.
     """
 
     OWN: ClassVar[type | None] = None
@@ -202,7 +208,7 @@ def _groups() -> dict[str, type]:
 
 
 def _names_cluster(nodes: str) -> bool:
-    """True if --nodes contains the address of a cluster.
+    """True if --nodes contains the address of a cluster, other than `ray:auto`.
 
     The user must trust the cluster, because pbt_rl unpickles the cluster's replies.
     """
@@ -224,7 +230,7 @@ class Config:
     `pbt-rl envs` lists the environments."""
     env_option: tuple[str, ...] = option((), pairs=True, common=True)
     """KEY=VALUE: keyword argument of the environment's factory (custom environments, and families such as gym/). A
-    VALUE that is not JSON is a string."""
+    VALUE is JSON, a Python literal, a number such as 5M, a word such as yes or none, or a string."""
     shaping: tuple[str, ...] = option((), pairs=True, by_name=True, common=True, may_change=True)
     """NAME=VALUE, or --shaping.NAME VALUE: initial value of a reward shaping weight of the environment. The weight
     stays constant unless PBT tunes it (--pbt.tune). A new value for a resumed run applies to all members."""
@@ -233,16 +239,15 @@ class Config:
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
     """Size of a control group, whose members PBT never compares, changes or copies. From 1: number of additional
     members. Below 1: share of --num-policies (rounded up). The i-th member of the control group starts with the values
-    of member i and trains on as many frames as member i. If the group is larger than the population, values of the
-    others are sampled. All members play the final evaluation, and `report` compares the control group with the
-    population."""
+    of member i and has the budget of member i. If the group is larger than the population, values of the others are
+    sampled. In the final evaluation, all members play. `report` compares the control group with the population."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
     """{each} `module:OBJECT`: a custom Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: sampling and learning run in parallel. sync: sampling and learning alternate. serial: as sync, in one
-    process, and bit-reproducible for a given --seed."""
+    process, and bit-reproducible for a given --seed if the environment is reproducible."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, with one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
     seed: int = option(0, at_least=0, common=True)
@@ -260,11 +265,11 @@ class Config:
     overwrite: bool = option(False, common=True, may_change=True)
     """Replace an existing run with this name. The old run is deleted when the new run has its first results."""
     resume: bool = option(True, common=True, may_change=True)
-    """Continue an existing run with this name. With --no-resume, an existing run is an error."""
+    """Continue an existing run with this name. With --no-resume, an existing run is an error (unless --overwrite)."""
     figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
-    """Stop when each member has trained on this many emulator frames."""
+    """Stop when each member has trained on this many emulator frames. A search may stop members earlier."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds of training."""
     hours: float | None = option(None, above=0, at_most=10_000, common=True, may_change=True)
@@ -277,7 +282,7 @@ class Config:
     vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector envs per actor. An actor steps one vector env while its other vector envs wait for actions."""
     envs_per_vector_env: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
-    """Environments of each policy in one vector env."""
+    """Environments of each policy in one vector env. With several agents per environment: agents of each policy."""
     random_phases: bool = True
     """Truncate the first episode of each environment at a random step. Otherwise, the episodes of all environments
     would end at the same time. Truncated first episodes do not count for the objective. The option applies to
@@ -286,8 +291,9 @@ class Config:
     """Restart an actor that has work but has not made, reset or stepped an environment for this time. A native vector
     env steps all its environments in one call. The timeout must exceed the duration of this call."""
     learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
-    """Replace a learner that makes no progress for this time, or for five times this time during its start. The timeout
-    must exceed the duration of one optimiser step."""
+    """Replace a learner that makes no progress for this time. The timeout must exceed the duration of one optimiser
+    step. During the start of a learner, the timeout is five times as long. If the learner has not trained yet, the run
+    ends with an error."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after more actor restarts than this within ten minutes (all actors together). The same
     limit applies to successive restarts of one actor with fewer than 100 steps before each."""
@@ -310,7 +316,7 @@ class Config:
     Environments with several agents or tasks have no final evaluation."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
-    continues during the evaluation. Number of episodes: --final-episodes if set; otherwise 20, or one per task.
+    continues during the evaluation. Number of episodes: --final-episodes if above 0; otherwise 20, or one per task.
     TensorBoard, `report` and `watch` show the mean of these episodes as a separate curve."""
     evaluate_video: bool = option(False, may_change=True)
     """Film the first episode of each evaluation (--evaluate-every-frames) for TensorBoard: a small video of at most 30
@@ -322,8 +328,8 @@ class Config:
     init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
     """Parts of --init-from to load. all: weights, normalisers and optimiser state. Hypers are never loaded."""
     init_strict: bool = True
-    """Raise an error if a parameter of --init-from does not fit this network. With --no-init-strict, load only the
-    parameters that fit. For example, a policy head for another action space is then not loaded."""
+    """Raise an error if an array of --init-from does not fit this network. With --no-init-strict, load only the arrays
+    that fit. For example, a policy head for another action space is then not loaded."""
     track: tuple[str, ...] = option(
         (),
         repeated=True,
@@ -339,7 +345,7 @@ class Config:
     files are written in any case."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Maximum number of policies on all devices. If there are more members than slots, members train in time slices.
-    The least trained member gets the next free slot. Members without a slot wait in host memory."""
+    The least trained waiting member gets the next free slot. Members without a slot wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames per member in one time slice (--slots)."""
     rows: int = option(
@@ -355,8 +361,8 @@ class Config:
         is_external=_names_cluster,
     )
     """Train on the nodes of a Ray cluster (docs/reference/nodes.md): `ray:auto`, `ray:HOST:PORT`, or `ray`, which
-    starts a cluster of only this machine. Each GPU, and each node without a GPU, trains one part of the population.
-    With --mode serial, each part is one process. Requires pip install 'pbt-rl[ray]'."""
+    starts a cluster of only this machine. Each GPU trains one part of the population. In a cluster without GPUs,
+    each node trains one part. With --mode serial, each part is one process. Requires pip install 'pbt-rl[ray]'."""
     controller: str = option(
         "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )
@@ -380,7 +386,7 @@ class Config:
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:
-        """Import the algorithm, and return the config with the algorithm's hypers class.
+        """Import a custom algorithm, and return the config with the algorithm's hypers class.
 
         Raises ConfigError if the import fails, or if a hyper is unknown or invalid.
         """
@@ -478,7 +484,7 @@ class Config:
 
     @property
     def learns_single_steps(self) -> bool:
-        """True if minibatches contain shuffled single steps instead of complete rollouts."""
+        """True if several minibatches of a batch contain shuffled single steps instead of complete rollouts."""
         return (
             self.algorithm.fixed_advantage is not None and self.model.core == "none" and not self.uses_vtrace
         )

@@ -24,8 +24,8 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
 
     Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
     Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
-    Exceptions: serial mode, another controller than `pbt`, --pbt.evaluate-episodes, or --pbt.ready in `given`. The
-    options of these runs follow from --train-for-frames or its default.
+    Exceptions: serial mode, another controller than `pbt`, --pbt.evaluate-episodes, or --pbt.ready, --pbt.start-frames
+    or --pbt.period-frames in `given`. The options of these runs follow from --train-for-frames or its default.
 
     values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
     of the algorithm.
@@ -52,7 +52,7 @@ def in_frames(budget_frames: int) -> dict[str, int]:
 
 
 FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
-"""Frame options that --hours sets: dotted field -> value. --show omits these options, because they have no effect."""
+"""Frame options with --hours: dotted field -> value. --show omits these options, because they have no effect."""
 
 
 def timed(seconds: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Options: declaration, parsing, checks and help. `pbt_rl.config` declares the options of a run."""
+"""Options: declaration, parsing, checks and help. `pbt_rl.config.Config` contains the options of a run."""
 
 from pbt_rl.options.declare import option
 

@@ -51,7 +51,7 @@ class Declared(TypedDict, total=False):
     remedy: str
     """Description of the values that `test` accepts."""
     common: bool
-    """True if `--help` shows the option. `--help-all` shows all options."""
+    """True if plain `pbt-rl train --help` shows the option. Plain `--help-all` shows all options."""
     machine: bool
     """True for an option about the machine. Its value in a run of another author is only used if the user trusts the
     run."""
@@ -87,7 +87,7 @@ def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
 
 
 def names_module(value: str) -> bool:
-    """True if the value of an option refers to an object of a module, as `module:object`."""
+    """True if the value of an option contains a colon, and may therefore have the form `module:object`."""
     return ":" in value
 
 

@@ -2,8 +2,8 @@
 
 Files are TOML, YAML or JSON, such as the config.json of a run. An option group is a table (TOML) or a nested mapping.
 
-Reading a file does not execute code. Training imports the modules that a file names (custom environments, encoders,
-rules), as it imports modules that are named on the command line.
+Reading a file does not execute code. `pbt-rl train` imports the modules that a file names (custom environments,
+encoders, rules), as it imports modules that are named on the command line.
 """
 
 from __future__ import annotations

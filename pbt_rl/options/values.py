@@ -1,7 +1,7 @@
 """Values of options: conversion from texts and Python objects, and checks against the option's metadata.
 
 1e6, 1M, 10_000_000, 2.5k   numbers
-90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
+90s, 30m, 1h30m, 1:30:00    times, converted to the unit of the option
 10GB                        gigabytes
 
 Conversions of invalid values raise a `ValueError` with a description of allowed values. Callers add the option's name
@@ -300,7 +300,7 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
     """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more".
 
-    Return "" if every value is allowed.
+    Return "" if the metadata allows every value.
 
     value: any value of the option. For a tuple, the description is about each number in the tuple.
     """

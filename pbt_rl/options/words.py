@@ -82,8 +82,8 @@ class Line:
     def last(self, name: str) -> str | None:
         """Return the value of an option, or None if the line has no value of this option.
 
-        If the option is given several times, its last occurrence counts. Of several words after the option, the first
-        word is returned.
+        If the option is given several times, its last occurrence with a value counts. Of several words after the
+        option, the first word is returned.
         """
         given = [
             entry.follow[0] if entry.text is None else entry.text
@@ -248,7 +248,7 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
 def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
     """Find an option by its name as typed. Raises ConfigError for an unknown option.
 
-    Return the option; True if the name has the prefix `no-`; NAME of --OPTION.NAME, otherwise "".
+    Return (option, True if the name has the prefix `no-`, NAME of --OPTION.NAME or "").
     """
     known = _named(options)
     name = spelt(written) if written.startswith("--") else ""
