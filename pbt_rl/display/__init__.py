@@ -1,5 +1,5 @@
 """Displays of a run: terminal, TensorBoard, figures, trackers, final summary.
 
-Each display receives a `RunView` (state of the population at one moment) about once a second. Displays do not affect
-the run. They import neither learner nor supervisor.
+Terminal, TensorBoard and trackers receive a `RunView` (state of the population at one moment) every 1 to 10 seconds.
+Displays do not affect decisions and training. They import neither learner nor supervisor.
 """

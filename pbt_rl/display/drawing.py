@@ -18,7 +18,7 @@ MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0
 """Minimum time from a drawing's start to the next start, as a multiple of the drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
-"""Maximum pause after failures. The pause doubles with each failure."""
+"""Maximum pause after failures. Up to this maximum, the pause doubles with each failure."""
 LIMIT_SECONDS = 300.0
 """Timeout for one drawing."""
 TIMEOUT_SECONDS = 20.0
@@ -32,7 +32,7 @@ class Drawing:
     """Drawing of a run's figures as PNG files, with a pause between two drawings.
 
         consumes     the run's journal at the start of a drawing
-        produces     images, which `poll` returns
+        produces     images, which `poll` and `finish` return
         waits for    the last drawing, in `finish`; otherwise nothing
 
     If a drawing fails (for example, because memory or disk is full), `warn` is called, but only for the first of
@@ -64,7 +64,7 @@ class Drawing:
         self._next = 0.0
 
     def request(self) -> None:
-        """Request a drawing of the current journal. The drawing starts after the minimum pause."""
+        """Request a drawing. `poll` starts it after the minimum pause. Without matplotlib, warn once instead."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._given_up = True
             self._warn(f"no figures, because matplotlib is missing: {INSTALL}")
@@ -73,7 +73,7 @@ class Drawing:
     def poll(self) -> dict[str, bytes | str]:
         """Return finished figures: name -> image, or reason why the image is missing.
 
-        If a drawing is requested and the pause is over, start the drawing.
+        If a drawing is requested, no drawing is in progress, and the pause is over, start the drawing.
         """
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
@@ -83,7 +83,8 @@ class Drawing:
     def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
         """Wait for the last drawing while `may_wait` returns True, at most TIMEOUT_SECONDS. Return images like `poll`.
 
-        A drawing in progress is restarted with normal priority. Otherwise, it might get no CPU time.
+        A requested drawing starts at once. A drawing in progress is restarted with normal priority. Otherwise, it might
+        get no CPU time.
         """
         ready = self._collect()
         if self.child is not None:

@@ -1,6 +1,6 @@
 """Ranking of members, changed values, shares of processor time, and the leaderboard as lines of text.
 
-    supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
+    supervisor --- RunView, every 1 to 10 s -------+--> tensorboard.TensorBoard   TensorBoard event files
                                                    +--> terminal.Terminal         live table or plain lines
     supervisor --- last RunView -------------------+--> scalars.summary           content of summary.json
 
@@ -25,10 +25,10 @@ from pbt_rl.display.view import MemberView, RunView
 
 @dataclass(frozen=True)
 class Standing:
-    """Summary of the population's objectives.
+    """Summary of the known objectives of the population, or of the control group.
 
-    best: largest objective. mean, spread: mean and std over the members that are not stopped, because
-    stopped members do not change. If all members are stopped, mean and spread are over all members.
+    best: largest objective. mean, spread: mean and std over the members that are not stopped, because stopped members
+    do not change. If all members with an objective are stopped, mean and spread are over these members.
     """
 
     best: float
@@ -43,7 +43,7 @@ def known_objective(member: MemberView) -> float | None:
 
 
 def drawn_objective(member: MemberView) -> float | None:
-    """Return the member's objective for a curve, or None if the objective is not yet complete.
+    """Return the member's objective for a curve, or None if the objective is unknown or not yet complete.
 
     An objective is complete when every environment has ended an episode since the member's last change.
     """
@@ -54,8 +54,8 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
     """Sort members, best first, in this order:
 
     1. members with a final evaluation, by the mean of this evaluation; non-finite means last
-    2. members in training, by objective; unknown objectives last
-    3. stopped members, by objective
+    2. members that are not stopped, by objective; unknown objectives last
+    3. stopped members, by objective; unknown objectives last
 
     Members with equal scores are sorted by id.
     """
@@ -72,7 +72,10 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the population's best member, even if this member is stopped. None if no member has a score."""
+    """Return the id of the population's best member, even if this member is stopped. None if no member has a score.
+
+    Controls do not count. See `by_score`.
+    """
     members = [m for m in members if not m.control]
     final_scores = {m.member: m.final.mean for m in members if m.final is not None}
     return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
@@ -132,7 +135,7 @@ def changed_values(
 ) -> str:
     """Format changed values, largest change first, in at most `room` characters.
 
-    If N values do not fit, `+N` replaces them. If no value fits, the text is the number of values.
+    If the last N values do not fit, `+N` replaces them. If no value fits, the text is the number of values.
     different: names of values that are shown even if they have not changed.
     """
     names = shown_values(then, now, different)
@@ -197,12 +200,12 @@ COLUMNS = (
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
 """Columns of multi-agent environments: Elo rating, and win rate in recent games."""
 ENDED = Column("ended", lambda m: f"{m.ended}/{m.environments}")
-"""Column: number of environments that have ended an episode since the last change. Shown while a score has the prefix
-`~`."""
+"""Column: number of environments that have ended an episode since the last change. Shown while an objective is
+incomplete, until the final evaluation."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
 """Column: status of a member. Shown if a member has a status or is in the control group."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
-"""Column: mean objective in the final evaluation. Shown after the final evaluation."""
+"""Column: mean objective in the final evaluation. Shown if a member has a final evaluation."""
 VALUES_TITLE = "values (start→now)"
 
 
@@ -241,9 +244,9 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 
 
 def title_lines(view: RunView, trend: str = "") -> list[str]:
-    """Return two title lines. First line: best score and next comparison. Second line: progress.
+    """Return two title lines. First line: best score, times. Second line: progress, names of environment and run.
 
-    During the start-up, the lines are its present stage, and the names of environment and run.
+    During the start-up, the first line is the present stage, and the second line has the names only.
     trend: text about the change of the best score.
     """
     if view.waits_for:
@@ -258,7 +261,10 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
 
 
 def best(view: RunView) -> str:
-    """Format the best score and its member. If no member has an objective yet: the best mean over ended episodes."""
+    """Format the objective of the best member. If no member has an objective yet: the best mean over ended episodes.
+
+    Controls are left out.
+    """
     members = [m for m in view.members if not m.control]
     named = best_member(members)
     early = [m for m in members if m.early is not None and math.isfinite(m.early)]
@@ -299,7 +305,7 @@ def time_left(view: RunView) -> str:
 
 
 def next_comparison(view: RunView) -> str:
-    """Format the time until the next comparison. Return "" if this time is unknown."""
+    """Format the time until the next comparison, or the reason why no time is given. Return "" if it is unknown."""
     until, left = view.comparison_in_seconds, view.seconds_left
     if not until:
         return "" if until is None else "comparison needs episodes"
@@ -315,7 +321,7 @@ MANY_DISCARDED = 0.05
 
 
 OF_COLUMNS = "objective: mean of the compared episodes; return, length: mean of the newest episodes"
-"""Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`."""
+"""Explanation of the columns. Shown only if a complete member's objective differs from `MemberView.early`."""
 
 
 def footer_lines(view: RunView) -> list[str]:

@@ -40,8 +40,9 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
     """Return tag -> value of one member, without unknown values.
 
-    Until each of the member's environments has ended an episode since the last change, the objective is left out. After
-    a change, return and length are left out, too. Otherwise, the curves would drop, because short episodes end first.
+    Until each of the member's environments has ended an episode since the last change, the objective is left out. From
+    the first change on, return and length are then left out, too. Otherwise, the curves would drop, because short
+    episodes end first.
 
     shown: names of the values to include. None: all values.
     """
@@ -125,8 +126,8 @@ def summary(
 ) -> dict[str, Any]:
     """Return the content of summary.json as JSON types. Numbers may be NaN or infinite.
 
-    frames_per_second_steady: mean speed without start-up and shutdown.
-    replacement_milliseconds: duration of each replacement.
+    frames_per_second_steady: mean speed of all members together, without start-up and shutdown.
+    replacement_milliseconds: durations of the latest replacements, measured in the learners.
     ended: reason for the end, such as `frames`, `seconds`, `interrupted by SIGINT`.
     warnings: warnings during the run.
     saved_at_frames: population clock of the checkpoint at the end. None if there is no checkpoint at the end.
@@ -147,10 +148,10 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Return the statistics for summary.json: fields of the view that have a `Statistic.key`, and counts of
-    CUDA graph replays.
+    """Return the statistics for summary.json.
 
-    The key `a.b` means the key `b` of the object `a`.
+    These are the fields of the view that have a `Statistic.key`, and counts of CUDA graph replays. The key `a.b` means
+    the key `b` of the object `a`.
     """
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():

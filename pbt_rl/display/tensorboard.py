@@ -2,7 +2,7 @@
 
 This module writes the event files itself, synchronously in the caller's thread. tensorboardX's writer uses two threads
 and a bounded queue per file. If the disk is full, one of these threads dies, and `add_scalar` blocks forever. This
-module therefore imports only the message classes and the checksum function of tensorboardX.
+module therefore imports only message classes, functions that make messages, and the checksum function of tensorboardX.
 
 A resumed run starts new event files. Their START event contains the step at which the run resumes. From this step on,
 TensorBoard ignores older files.
@@ -53,7 +53,7 @@ class EventFile:
         """last_step: step of the checkpoint from which the run was resumed, or None. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self.last_step = -1 if last_step is None else last_step
-        """Step of the last written scalars, initially -1."""
+        """Step of the last written scalars. Initially the step of the checkpoint, or -1."""
         self._least_step = self.last_step + 1
         # TensorBoard sorts the files of a folder by name; wandb parses seconds and host from the name.
         seconds, rest = divmod(time.time_ns(), 10**9)
@@ -97,8 +97,9 @@ class EventFile:
 def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return tag -> list of (step, value) from the event files in a folder.
 
-    About `MOST_RECORDS` evenly spaced records of each file are read, up to the first damaged record. If a resumed run
-    repeated steps, the values of these steps are from the later file.
+    From a file with 2 * `MOST_RECORDS` records or more, only some evenly spaced records are returned. A file is read up
+    to the first record that cannot be decoded. If a resumed run repeated steps, the values of these steps are from the
+    later file.
     """
     events: list[Any] = []
     for path in sorted(path for path in folder.glob("events.out.tfevents.*") if path.is_file()):
@@ -173,7 +174,7 @@ class TensorBoard:
         self._images: dict[str, bytes] = {}
         """Name -> PNG file of figures that are not yet written."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Evaluations that are not yet written, each with its GIF."""
+        """Evaluations that are not yet written, each with its GIF, which may be empty."""
 
     def request_figures(self) -> None:
         """Request a drawing of the figures. Call this when the journal contains a new comparison."""
@@ -186,7 +187,7 @@ class TensorBoard:
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
-        """Write a view if the interval has passed, or after a replacement or mutation."""
+        """Write a view if the interval has passed, after a replacement or mutation, or with new figures."""
         self._unwritten = self._last = view
         self._images |= _drawn(self.drawing.poll())
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)

@@ -1,7 +1,7 @@
 """Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-This module also contains functions that format decisions, and a wrapper of standard output for all displays. If the
-output is closed, training continues.
+This module also contains functions that format decisions, and a wrapper of standard output. If the output is closed,
+training continues.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Terminal:
         """Pairs (training seconds, best score) of the last minute."""
         self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
-        """Length of each line of the table on the screen, in characters."""
+        """Width of each line of the table on the screen, in terminal cells."""
         self._drawn_width = 0
 
     def start(self) -> None:
@@ -195,7 +195,7 @@ class Terminal:
         self._drawn = [text.cell_len for text in lines]
 
     def event(self, text: str) -> None:
-        """Print a text, such as a line or a traceback, above the table if there is a table."""
+        """Print a text, such as a line or a traceback. If there is a table, the text appears above it."""
         if self.plain:
             _print_plain(text)
         else:
@@ -232,7 +232,7 @@ class Leaderboard:
         yield from self.lines(options.max_width)
 
     def lines(self, width: int) -> list[Text]:
-        """Return the lines, each at most `width` characters long."""
+        """Return the lines, each at most `width` terminal cells wide."""
         header, *rows = ranking.table_lines(self.view, width, self.max_members)
         styled = [(line, "bold") for line in ranking.title_lines(self.view, self.trend)[self.over :]]
         styled.append((header, "bold cyan underline"))
@@ -261,7 +261,7 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
 
 
 def is_live_terminal(console: Console) -> bool:
-    """True if a table can be redrawn in place: the output is a terminal, and its encoding is a UTF encoding."""
+    """Check whether a table can be redrawn in place: the output is a terminal, and its encoding is a UTF encoding."""
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
 
@@ -278,6 +278,7 @@ def decision_line(
 ) -> str:
     """Format a change in at most `width` characters: member, donor, scores of both, changed values.
 
+    A change without a donor has one score.
     before: values of the member before the change. scores: member -> score in the comparison.
     """
     who, score = f"{change.member}", ranking.number(scores.get(change.member))
@@ -295,7 +296,7 @@ def decision_line(
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
     """Return useful shell commands for a run that has ended, each with a comment.
 
-    trained: True if the run made frames. saved: True if there is a checkpoint.
+    trained: True if the run has frames. saved: True if there is a checkpoint.
     """
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",

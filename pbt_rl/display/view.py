@@ -2,7 +2,7 @@
 
 Each statistic of a run is a field of `RunView`. The field's metadata contain its TensorBoard tag and its key in
 summary.json. To add a statistic, add a field here and its value in `run/views.py`. Statistics of a loss need no code
-here, because displays show all of them (`MemberView.learning_stats`).
+here, because TensorBoard and trackers show all of them (`MemberView.learning_stats`).
 
 `trackers` contains the displays besides the terminal and TensorBoard.
 """
@@ -16,9 +16,9 @@ from pbt_rl.actors.messages import Replayed
 from pbt_rl.controllers.hypers import Values
 
 EXTRA = "stats/"
-"""Prefix of the environment's own statistics (`episode_extra_stats`), in views and in TensorBoard."""
+"""Prefix of the environment's statistics (`episode_extra_stats`) and of metrics of callbacks."""
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
-"""Statistics in `MemberView.stats` that are means over a member's last episodes."""
+"""Statistics in `MemberView.stats` that are means over a member's latest episodes since its last change."""
 MATCHUP_STATS = ("elo", "win_rate")
 """Statistics in `MemberView.stats` that only multi-agent environments have."""
 
@@ -44,7 +44,8 @@ class FinalEvaluation:
     episodes: int
     halves: tuple[float, float] | None = None
     """Mean over the even episodes, and mean over the odd episodes. To score the best of several members without
-    bias, one half selects the best member, and the other half scores this member."""
+    bias, one half selects the best member, and the other half scores this member. None without a control group, and for
+    a single episode."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ class MemberView:
     objective: float | None
     """Mean true objective over the window, or over its newest episodes. None while the window is empty.
 
-    With the ready rules `synchronous` and `timed`, the mean is over the newest N episodes of the window. N is the
-    number of episodes since the last comparison, but at least --pbt.min-episodes and at least the number of the
-    member's environments. With other rules and controllers, the mean is over the whole window."""
+    With PBT's ready rules `synchronous` and `timed`, the mean is over the newest N episodes of the window. N is the
+    number of episodes since the last decision about the member, but at least --pbt.min-episodes and at least the number
+    of the member's environments. With other rules and controllers, the mean is over the whole window."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int
@@ -85,12 +86,12 @@ class MemberView:
     initial: Values
     """Hyperparameters and shaping at the start of the run."""
     stats: dict[str, float]
-    """Name -> latest value. Names: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats`. All other
-    names are learning statistics (`MemberStats.values`)."""
+    """Name -> latest value. Names: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats` and from
+    callbacks. All other names are learning statistics (`MemberStats.values`)."""
     stopped: bool = False
     """True if the controller has ended the member's training."""
     parked: bool = False
-    """True if the member waits for a slot or a decision, and may train again."""
+    """True if the member has no slot, for example because it waits for a slot or a decision."""
     complete: bool = True
     """True if each environment has ended an episode since the last change. Otherwise, means are biased towards short
     episodes."""
@@ -99,8 +100,8 @@ class MemberView:
     environments: int = 0
     """Number of the member's environments."""
     early: float | None = None
-    """Mean objective over the latest episodes since the last change, including episodes outside the window. None
-    without such an episode, and if members play games against each other."""
+    """Mean objective over the latest episodes that began since the last change, including episodes outside the window.
+    None without such an episode, and if results of games against other members determine the objective."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Task name -> scores in this task. None for a task without an episode. Empty without tasks."""
     final: FinalEvaluation | None = None
@@ -150,14 +151,15 @@ class RunView:
     steps: int = shown(key="steps")
     """Sum of the environment steps of all members."""
     frames_per_second: float = shown(tag="throughput/frames_per_second")
-    """Speed over the last reports, initially 0. summary.json contains another speed: the mean without start-up."""
+    """Frames/s of all members together over the last reports, initially 0. summary.json contains another speed: the
+    mean without start-up."""
     seconds_left: float | None
-    """Seconds until the end of training. None if this time is unknown or unlimited."""
+    """Estimated seconds until the end of training. None if this time is unknown or unlimited."""
     members: list[MemberView]
     """Members in order of id."""
     replacements: int = shown(tag="pbt/replacements", key="replacements")
     mutations: int = shown(tag="pbt/mutations")
-    """Number of changes of a member's values in which the member kept its weights."""
+    """Number of mutations: changes of a member's values without a donor, in which the member kept its weights."""
     actors: int
     actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
     learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
@@ -167,27 +169,29 @@ class RunView:
     """Largest rollout age, in optimiser steps."""
     discarded_rollouts: int = shown(tag="throughput/discarded_rollouts", key="discarded_rollouts")
     busy_threads: dict[str, float]
-    """Stage -> number of busy threads in all processes, as a mean over the last minute. Stage `environment`: threads of
-    the actors. Empty in the first seconds."""
+    """Stage -> mean number of busy threads in all processes over the last minute. Empty in the first seconds.
+
+    Stage `environment`: threads of the actors, or of learners for device simulators. The stages `waiting` and `learning
+    on the GPU` count idle threads and GPUs instead."""
     training_seconds: float = shown(0.0, key="training_seconds")
-    """Seconds of training, without the start-up. `--train-for-seconds` limits this time."""
+    """Seconds of training, without start-up and shutdown. `--train-for-seconds` limits this time."""
     waits_for: str = ""
     """Present stage of the start-up. Empty after the first frames."""
     stalled_seconds: float = 0.0
     """Seconds without new frames, if the run is starting or the pause is unusually long. Otherwise 0."""
     learns: bool = False
-    """True while a learner has a batch to learn from."""
+    """True if a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
-    """Names of the values that the controller may change."""
+    """Names of the tuned values. Empty for a population of one member."""
     seconds_left_at_most: bool = False
     """True if `seconds_left` is an upper bound, because a search may stop members."""
     comparison_in_seconds: float | None = None
-    """Seconds until the next comparison. 0 if the comparison waits for episodes. None if the time is unknown or no
-    comparison follows."""
+    """Estimated seconds until the next comparison. 0 if the comparison waits for episodes. None if the time is unknown
+    or no comparison follows."""
     agents: int = 1
     """Number of agents per environment."""
     discarded_share: float = shown(0.0, key="discarded_share")
-    """Discarded rollouts as a share of all rollouts."""
+    """Discarded rollouts as an approximate share of all rollouts."""
     accelerated: list[dict[str, Any]] = field(default_factory=list)
     """One dict per learner that reports counts of CUDA graph replays: name -> `Replayed`."""
     evaluation: Evaluation | None = None
@@ -224,7 +228,7 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
 
 
 def replayed(view: RunView) -> dict[str, Replayed]:
-    """Return the counts of CUDA graph replays, summed over all learners. Empty without a GPU.
+    """Return the counts of CUDA graph replays, summed over all learners. Empty if no learner reports counts.
 
     Names: "turns" (inference batches) and "steps" (optimiser steps).
     """

@@ -1,4 +1,4 @@
-"""Append-only files of complete records, on a disk that may be full, read-only or missing for a while."""
+"""Append-only files of complete records, and the state of writes to a disk that is full or read-only for a while."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class AppendFile:
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
-        """Open or create the file. position: truncate the file to this number of bytes.
+        """Open or create the file. position: truncate the file to this number of bytes. None: keep all bytes.
 
-        Raises OSError if the file cannot be opened or is a symbolic link.
+        Raises OSError, for example if the file is a symbolic link.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o666)

@@ -1,11 +1,11 @@
-"""Checkpoint writer thread. During training, learners and the supervisor do not wait for disk writes.
+"""Checkpoint writer thread. Training does not wait until the files of members are on the disk.
 
     who               consumes                    produces                waits for    is woken by
     the thread        jobs: begin, add, abandon   files, results          jobs         the supervisor
     the supervisor    results (`poll`)            jobs                    nothing
 
-The thread releases the GIL while it copies, hashes and writes. A checkpoint has a temporary name until it is complete:
-the thread writes and syncs its files, writes the manifest, and renames the folder.
+The thread releases the GIL while it hashes and writes, but not while it serialises a member. A checkpoint has a
+temporary name until it is complete: the thread writes and syncs its files, writes the manifest, and renames the folder.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Written:
     members: int
     bytes: int
     seconds: float
-    """Duration of the write in the thread."""
+    """Duration of the checkpoint in the thread, including waits for snapshots."""
     kept: bool
 
 
@@ -75,7 +75,7 @@ class UnfinishedCheckpoint:
     `make_folder` raises CheckpointBroken if the folder of checkpoints cannot be read.
 
     1. Call `make_folder`.
-    2. For each member, call `pack` and `write`.
+    2. For each snapshot, call `pack` and `write`.
     3. Call `finish`, or at any time `discard`.
     """
 
@@ -99,7 +99,7 @@ class UnfinishedCheckpoint:
         self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
-        """Serialise a member. The member's arrays may be modified afterwards. Raises MemoryError."""
+        """Serialise a snapshot. Its arrays may be modified afterwards. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
         self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
@@ -117,13 +117,14 @@ class UnfinishedCheckpoint:
     def finish(self) -> None:
         """Write the manifest and rename the folder.
 
-        The name of an ordinary checkpoint contains the frames of the least trained saved member. Stopped members do
-        not count. Because members train until they are saved, this number may exceed the `frames` of the constructor.
+        The name of an ordinary checkpoint contains the frames of the least trained saved member. This number may exceed
+        the `frames` of the constructor, because members train until they are saved. Members with fewer frames than
+        `frames` do not count, because they have stopped.
         The name of a permanent checkpoint contains the frames at which it was due.
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
-            self._frames = min(ahead, default=self._frames)  # members with fewer frames have stopped training
+            self._frames = min(ahead, default=self._frames)
             self._path, _ = _free_names(self._folder, self._frames, self._partial)
         self._manifest = Manifest(
             self._number,
@@ -161,8 +162,8 @@ class UnfinishedCheckpoint:
 def remove_oldest(folder: Path, keep: int) -> None:
     """Remove old ordinary checkpoints. Raises OSError, or CheckpointBroken if `folder` cannot be read.
 
-    Permanent checkpoints are kept. Of the ordinary checkpoints, the newest `keep` that have all files are kept.
-    Folders without a readable manifest are not removed, because their content is unknown.
+    An ordinary checkpoint is removed if at least `keep` newer ordinary checkpoints have all their files. Permanent
+    checkpoints are kept. Folders without a readable manifest are kept, too, because their content is unknown.
     """
     whole = 0
     for checkpoint in reversed(Checkpoints(folder).all()):
@@ -220,14 +221,14 @@ class CheckpointWriter:
     """Writer of checkpoints into a folder, one at a time. Call all methods from the thread that created the writer.
 
     keep: number of ordinary checkpoints to retain, at least 1. Permanent checkpoints are always retained.
-    warn: function that `poll` calls with warnings, for example if an old checkpoint could not be removed.
+    warn: function that `poll` calls with a warning if an old checkpoint could not be removed.
     """
 
     def __init__(self, folder: Path, names: NetNames, keep: int, warn: Callable[[str], None]) -> None:
         assert keep >= 1, f"keep {keep}: the last checkpoint is always retained"
         self._folder, self._names, self._keep, self._warn = folder, names, keep, warn
         self.busy = False
-        """True from `begin_checkpoint` until `poll` returns the result."""
+        """True from `begin_checkpoint` until `poll` takes the result."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
         """Jobs of the thread. A text is the reason to abandon the checkpoint. None ends the thread."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
@@ -339,7 +340,7 @@ class CheckpointWriter:
 
 
 def _failure(act: Callable[..., object], *arguments: object) -> str:
-    """Call a function. Return the reason of a failure, or an empty text."""
+    """Call a function. Return the reason of an OSError, MemoryError or CheckpointBroken, or an empty text."""
     try:
         act(*arguments)
     except OSError as error:

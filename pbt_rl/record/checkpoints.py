@@ -1,11 +1,11 @@
-"""Reader of the checkpoints of a run. Reading executes no code from the files.
+"""Format and reader of the checkpoints of a run. Reading executes no code from the files.
 
 checkpoints/at_FRAMES/             FRAMES: population clock; a second folder with equal frames is named at_FRAMES_2
   manifest.json                    written last: a folder with a readable manifest is complete
   state.json                       state of the run, except the members (`CheckpointWriter.begin_checkpoint`)
-  policy_00.safetensors            arrays of member 0 as named tensors
+  policy_00.safetensors            arrays of member 0 as named tensors, and its header as metadata
   remembered_00_3.safetensors      remembered state of member 0 in generation 3
-checkpoints/at_FRAMES.partial/     folder that is being written or deleted; the run's next checkpoint removes it
+checkpoints/at_FRAMES.partial/     folder that is being written or deleted; the next checkpoint removes leftovers
 
     in a member's file       in MemberSnapshot.arrays
     net.NAME                 "param" [N]          NAME: name in the network's `state_dict`
@@ -178,7 +178,7 @@ def check_finite(path: Path, tensors: Arrays) -> None:
 def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
     """Compare the tensors of a file (`has`) with the tensors of a network (`wanted`). Return the differences.
 
-    If the file has no tensor with a prefix, the result contains one entry for the prefix.
+    If the file has no tensor with a prefix that the network needs, the result contains one entry for the prefix.
     """
     found = []
     for prefix in prefixes:
@@ -204,7 +204,7 @@ def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """Return the first MAX_LINES lines, and a line with the number of omitted lines."""
+    """Return the first MAX_LINES lines, and a line with the number of omitted lines, if any."""
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
     return [*lines[:MAX_LINES], *more]
 
@@ -221,7 +221,7 @@ def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
 
 
 def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
-    """Decode the header of a member's file. None if the file contains only weights.
+    """Decode the header of a member's file. None if the file has no header, for example because it is exported.
 
     Raises ValueError for a damaged header.
     """
@@ -254,7 +254,7 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class SavedMember(SavedFile):
-    """File of a member's current or remembered state."""
+    """File of a member's state at the checkpoint, or of a remembered state."""
 
     member: Whole
     generation: Whole
@@ -293,7 +293,7 @@ _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 
 
 def member_file(member: int, generation: int | None = None) -> str:
-    """Return the name of a member's file. generation: generation of a remembered state. None: the current state."""
+    """Return the name of a member's file. generation: of a remembered state. None: the state at the checkpoint."""
     name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
     return f"{name}.safetensors"
 
@@ -326,7 +326,7 @@ _STATE = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Complete checkpoint. All methods verify the checksum of a file before they use its content."""
+    """Complete checkpoint. Methods that read states verify the checksum of the file before they use its content."""
 
     path: Path
     manifest: Manifest
@@ -356,16 +356,17 @@ class Checkpoint:
         return self.path / self._saved(member_file(member)).file
 
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
-        """Read a member's current state. With `generation`: read the member's remembered state of this generation.
+        """Read a member's state. With `generation`: read the member's remembered state of this generation.
 
-        Raises CheckpointBroken. Raises ConfigError with a list of differences if the state does not fit the network.
+        Raises CheckpointBroken. Raises ConfigError if the checkpoint lacks the state, or with a list of differences if
+        the state does not fit the network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def states(self, names: NetNames) -> SavedStates:
-        """Return one function per state. The function reads the state, and raises the errors of `load`."""
+        """Return a function for each state. The function reads the state, and raises the errors of `load`."""
         keys = [(saved.member, None) for saved in self.members()]
         remembered = [(saved.member, saved.generation) for saved in self.remembered()]
         return {
@@ -462,7 +463,7 @@ class Checkpoints:
         return whole
 
     def at(self, frames: int) -> Checkpoint:
-        """Return the last checkpoint at these frames. Raises ConfigError, which lists the available frames."""
+        """Return the last checkpoint at these frames. Without one, raise ConfigError with the available frames."""
         found = self.all()
         for checkpoint in reversed(found):
             if checkpoint.frames == frames:

@@ -16,7 +16,7 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
     """Raise ConfigError if the environment of a run has changed so that its networks or values no longer fit.
 
     If the journal is missing, damaged or older than this check, nothing is compared.
-    spec: present environment. note: function that prints a warning if only the bounds of actions have changed.
+    spec: present environment. note: function that prints a warning if no error is raised, but action bounds differ.
     trains: True if training continues. The names of shaping, the number of agents, and the name of a single observation
     are compared only if training continues.
     """

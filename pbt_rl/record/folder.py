@@ -9,8 +9,9 @@ runs/NAME/
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: complete state of the run, see `record.checkpoints`
   .changed         names of the options that differ from their defaults
-  .origin          path at which the folder was created, see `RunFolder.is_own`
-  logs/            output of actors, learners and environments: actor_0.log, learner_0.log
+  .origin          path and inode of the folder when it was created, see `RunFolder.is_own`
+  logs/            output of child processes and their environments: actor_0.log, learner_0.log, ...
+  tracking/        files of `--track`
   report/          output of `pbt-rl report`
   .lock            locked while a process writes the run, see `record.run_lock`
 """
@@ -64,7 +65,10 @@ class RunFolder:
         return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
 
     def lacks(self, name: str) -> str:
-        """Return the error message about a missing file, with a hint at runs inside or beside the folder."""
+        """Return the error message about a missing file. name: name of the file.
+
+        If the folder is not a run, the message contains a hint at other runs, if there are any.
+        """
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
         inside, there = _runs_in(self.path), os.path.lexists(self.path)
@@ -151,8 +155,8 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a file atomically. A reader finds either the old content or the complete new content.
 
     sync: True to flush to disk, which makes the write atomic even if the power fails.
-    If the write fails, OSError is raised, the old file is unchanged, and the temporary file is removed. The temporary
-    file of a killed process is replaced by the next write.
+    If the write fails, OSError is raised, the old file is unchanged, and the temporary file is removed if possible. The
+    next write replaces the temporary file of a killed process.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -171,7 +175,7 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def made_name(config: Config) -> str:
-    """Return an unused run name that consists of the environment and the time."""
+    """Return an unused run name, made from the environment, the time and, if necessary, a number."""
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env).strip(".-") or "run"
     made = f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (made if count == 1 else f"{made}-{count}" for count in itertools.count(1))
@@ -179,7 +183,7 @@ def made_name(config: Config) -> str:
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """Convert a config to JSON types. `config_from_json` is the inverse."""
+    """Convert a config to JSON types and tuples. `config_from_json` is the inverse."""
     data = dataclasses.asdict(config)
     data["out"] = str(config.out)
     data["pbt"]["tune"] = list(config.pbt.tune)
@@ -243,7 +247,7 @@ def _policy(member: int) -> str:
 
 
 def finite_only(value: Any) -> Any:
-    """Replace each NaN and infinity by None, because JSON cannot represent them."""
+    """Replace NaN and infinities in dicts and lists by None, because JSON cannot represent them."""
     if isinstance(value, dict):
         return {key: finite_only(item) for key, item in value.items()}
     if isinstance(value, list):

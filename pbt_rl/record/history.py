@@ -1,4 +1,4 @@
-"""History of a run, read from the run's journal. The run may have ended, may still train, or was killed."""
+"""History of a run, read from the run's journal. The run may have ended, may still train, or may have been killed."""
 
 from __future__ import annotations
 
@@ -58,17 +58,18 @@ class Point:
     complete: bool = True
     """False while an environment of the member has not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of the latest episodes that began since the member's last change, inside or outside the window."""
+    """Mean objective of the latest episodes that began since the member's last change, inside or outside the window.
+    None without such an episode, and at a comparison."""
 
     @property
     def drawn(self) -> float | None:
-        """Objective for a curve, or None while `complete` is False. (Otherwise curves would drop at each change.)"""
+        """Objective for a curve. None while `complete` is False. (Otherwise curves would drop at each change.)"""
         return self.objective if self.complete else None
 
 
 @dataclass(frozen=True)
 class TakenDecision:
-    """Decision of a controller, with its time. objective: objective of the changed member at this time."""
+    """Decision of a controller, with its time. objective: objective of the member at this time. None if unknown."""
 
     seconds: float
     frames: int
@@ -84,7 +85,7 @@ class TakenDecision:
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """Interval in which a member had a slot. slot: number of the slot among the slots of all packs."""
+    """Interval in which a member had a slot. slot: number of the slot, in order of first use in all packs."""
 
     slot: int
     member: int
@@ -96,7 +97,7 @@ class TimeSlice:
 class Phase:
     """Training of a member between two decisions of a search.
 
-    score: objective at the end of the phase. outcome: `on` (continued), `completed` or `evicted`.
+    score: objective at the end of the phase, or None if unknown. outcome: `on` (continued), `completed` or `evicted`.
     `score` and `outcome` are None in a phase that has not ended.
     """
 
@@ -160,14 +161,14 @@ class RunOptions:
 class History:
     """Tables of a run's events, see `history_of`. A *node* of the lineage is a member between two changes.
 
-    The config is the config of the last resume. Seconds count from the start of the run, without interruptions.
+    The config is the config of the last resume, if any. Seconds count from the start of the run, without interruptions.
     """
 
     name: str
     events: Sequence[Event]
     options: RunOptions
     noise: Noise | None = None
-    """Counts of replacements, and of those without a significant difference. None if the windows were not read."""
+    """Counts of comparisons, of replacements, and of replacements without a significant difference. None if unknown."""
     folder: RunFolder | None = None
     """Folder from which the events were read. None if the events have another source."""
 
@@ -180,7 +181,7 @@ class History:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Config of the last resume. Renamed options have their new names."""
+        """Config of the last resume, or else of the start. Renamed options have their new names."""
         return present_config(self.start.config)
 
     def of(self, kind: type[E]) -> list[E]:
@@ -192,7 +193,7 @@ class History:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     def since(self, event: Event) -> float:
-        """Return the seconds from the start of the run to an event."""
+        """Return the seconds from the start of the run to an event, at least 0."""
         return max(0.0, event.time - self.start.time)  # a clock may be set back
 
     @cached_property
@@ -223,7 +224,7 @@ class History:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings that were printed in the terminal, without repetitions."""
+        """Warnings in the journal, without repetitions."""
         return list(dict.fromkeys(e.text for e in self.of(RunWarning)))
 
     @property
@@ -238,25 +239,25 @@ class History:
 
     @property
     def entry_episodes(self) -> int:
-        """Number of episodes in each entry of a window: more than 1 for a device simulator."""
+        """Number of episodes in each entry of a window. More than 1 only for device simulators."""
         return max((e.count for e in self.of(Comparison)), default=1)
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all learner and actor processes. 0 if the journal does not record them."""
+        """Estimated CPU seconds of all learners and actors. 0 if the journal does not record them."""
         return self._spent(lambda stage: stage not in (WAITING, GPU_LEARNING))
 
     @property
     def gpu_seconds(self) -> float:
-        """Seconds of learning, summed over all GPUs. 0 without a GPU."""
+        """Estimated seconds of learning, summed over all GPUs. 0 without a GPU."""
         return self._spent(lambda stage: stage == GPU_LEARNING)
 
     def _spent(self, counts: Callable[[str], bool]) -> float:
-        """Return the busy seconds of the stages for which `counts` returns True, summed over threads.
+        """Estimate the busy seconds of the stages for which `counts` returns True, summed over threads.
 
         A progress record contains the mean number of busy threads of each stage. This mean is used for the time since
         the preceding record. The first records of a run have no means. The first record with means is therefore used
-        for all the time before it.
+        for all the time before it. A later record without means gets the means of the record before.
         """
         total, before, busy, known = 0.0, 0.0, 0.0, False
         for event in self.of(Progress):
@@ -277,7 +278,7 @@ class History:
 
     @cached_property
     def points(self) -> list[Point]:
-        """State of each member at each comparison and progress record, oldest first."""
+        """State of each reported member at each comparison and progress record, oldest first."""
         return self._walked[1]
 
     @cached_property
@@ -289,7 +290,7 @@ class History:
     def _walked(self) -> tuple[Lineage, list[Point], list[TakenDecision]]:
         """Lineage, points and decisions, computed in one pass over the events.
 
-        One pass is needed, because points and decisions depend on the lineage at the time of their event.
+        One pass is needed, because decisions depend on the generations of the members before the comparison.
         """
         lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
         for event in self.events:
@@ -332,7 +333,8 @@ class History:
     def phases(self) -> list[Phase]:
         """Phases of a search, in order of their end. The journal's decisions contain the index of the member's phase.
 
-        A member's first phase begins when the member first enters a slot. Before, the member has no phase.
+        If the journal has slots, a member's first phase begins when the member first enters a slot. A member that never
+        enters a slot has no phase.
         """
         entered: dict[int, float] = {}
         for one in self.time_slices:
@@ -357,7 +359,10 @@ class History:
         return self.seconds if told is None else told
 
     def trained_until(self, seconds: float) -> float:
-        """Convert seconds since the start of the run to training seconds (linear between progress records)."""
+        """Convert seconds since the start of the run to training seconds, linearly between progress records.
+
+        0 before the first record. If no record has training seconds, the seconds are returned unchanged.
+        """
         times, trained = self._training_clock
         after = bisect_right(times, seconds)
         if not times or after == 0:
@@ -387,7 +392,7 @@ class History:
 
     @cached_property
     def last(self) -> dict[int, Node]:
-        """Last node in the lineage of each member, including stopped members, in order of id."""
+        """Last node of each member in the lineage, including stopped members, in order of id."""
         return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
 
     @cached_property
@@ -399,7 +404,7 @@ class History:
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """Return the last objective of a node in the lineage. None if the objective is missing, NaN or infinite."""
+        """Return the last objective of a node in the lineage. None if it is missing or not `finite`."""
         return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
@@ -418,7 +423,7 @@ class History:
         return {} if self.final is None else self.final.means
 
     def score(self, member: int | None) -> float | None:
-        """Return the mean of a member's final evaluation. Without a final evaluation: the member's last objective."""
+        """Return the mean of a member's final evaluation, or else its last objective. None if both are unknown."""
         if member is None or member not in self.last:
             return None
         final = finite(self.final_scores.get(member))
@@ -436,12 +441,15 @@ class History:
 
     @property
     def frames(self) -> int:
-        """Population clock at the last comparison or progress record."""
+        """Population clock at the last comparison or progress record, or 0."""
         return next((e.frames for e in reversed(self.events) if isinstance(e, Comparison | Progress)), 0)
 
     @property
     def founders(self) -> int:
-        """Number of initial members from which the present members descend (without stopped members and controls)."""
+        """Number of initialised weights from which present members descend (without stopped members and controls).
+
+        The initialised weights of a restart count, too.
+        """
         return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property
@@ -468,12 +476,12 @@ class History:
 
     @property
     def is_search(self) -> bool:
-        """True for a search, which trains members in phases and can stop members early."""
+        """True if the journal has phases of a search, which can stop members early."""
         return bool(self.phases)
 
 
 def read_run(folder: Path) -> History:
-    """Read the journal of a run. Raises ConfigError if the journal is missing or damaged."""
+    """Read the journal of a run, with windows reduced by `light`. Raises ConfigError if it is missing or damaged."""
     noise, events = Noise(), []
     for event in journal_events(folder):
         noise.take(event)
@@ -516,7 +524,10 @@ def _points(event: Comparison | Progress, seconds: float) -> list[Point]:
 
 
 def light(event: Event) -> Event:
-    """Reduce each window of a comparison to its mean. (In a run of many members, windows are 90 % of the journal.)"""
+    """Reduce each window of a comparison to its mean, and remove the members' values. Return other events unchanged.
+
+    (In a run of many members, windows are 90 % of the journal.)
+    """
     if not isinstance(event, Comparison):
         return event
     means = [(m, mean(m.objectives)) for m in event.report.members]

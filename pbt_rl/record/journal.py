@@ -3,7 +3,7 @@
 Each event has the fields `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock).
 docs/reference/run-files.md lists the kinds.
 
-While the file cannot be written (full disk, read-only or missing folder), up to 64 MB of events wait in memory. If the
+While the file cannot be written (for example, because the disk is full), up to 64 MiB of events wait in memory. If the
 limit is exceeded, the oldest events are dropped and counted in a `lost` event. Events that an audit needs, such as
 `round`, are dropped last.
 
@@ -51,11 +51,11 @@ LineT = TypeVar("LineT")
 class Journal:
     """Writer of the events of a run to one file. Not thread-safe. Only one process may write the file.
 
-    Events are appended to an existing file, which must end with a complete event (see `cut_journal`).
+    If the file exists, events are appended to it. It must end with a complete event (see `cut_journal`).
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
-        """warn: function that prints a line when writes begin to fail, and when writes work again. Raises OSError."""
+        """warn: called with a line when writes begin to fail, work again, or fail in `close`. Raises OSError."""
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -69,7 +69,7 @@ class Journal:
         """Append one event, or keep it in memory while the file cannot be written.
 
         content: fields of the event: JSON types, dataclasses, paths, tuples, numpy numbers, NaN and infinities.
-        For other types, TypeError is raised and nothing is written.
+        For other types, TypeError is raised and the event is not written.
         """
         self._add(event, frames, content)
         if self._outage.due():
@@ -93,7 +93,7 @@ class Journal:
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with package versions. Raises OSError. config, spec: as dataclasses or JSON types."""
+        """Write the first event, with package versions. Raises OSError. config, spec: dataclasses or JSON types."""
         known = {"versions": versions(), "git": git_version()}
         self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
         self._write_waiting()
@@ -110,7 +110,7 @@ class Journal:
         incomplete: Sequence[int] = (),
         count: int = 1,
     ) -> None:
-        """Write a comparison: the report to the controller, and the controller's decisions.
+        """Write a comparison: the report to the controller (without values), and the controller's decisions.
 
         incomplete: members with an environment that has not finished an episode since the member's last change.
         count: number of episodes in each entry of a window.
@@ -178,11 +178,11 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
-    """Yield `decode(line, number)` for each line.
+    """Yield `decode(line, number)` for each line. number: line number, from 1.
 
-    An incomplete last line, which a killed process may leave, is skipped.
-    Lines are read one at a time, because the journal of a long run has gigabytes.
-    Raises OSError, the errors of `decode`, and ValueError if a line before the last is not JSON.
+    A last line that is not JSON is skipped, because a killed process may leave an incomplete line.
+    Lines are read one at a time, because the journal of a long run may have gigabytes.
+    Raises OSError, ValueError if a line before the last is not JSON, and the other errors of `decode`.
     """
     broken = 0
     with path.open("rb") as file:
@@ -223,7 +223,7 @@ def cut_journal(path: Path, position: int) -> None:
 
 
 def as_json_types(value: Any) -> Any:
-    """Convert a value to JSON types. NaN and infinities become strings."""
+    """Convert a value to JSON types. NaN and infinities become strings. Values of other types are unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_json_types(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
@@ -247,7 +247,10 @@ MOST_BYTES = 64 << 20
 
 
 def check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Raise ValueError if a path is not a regular file (for example a pipe), or is too large. Raises OSError."""
+    """Raise ValueError if a path is not a regular file (for example a pipe), or is too large. Raises OSError.
+
+    most_bytes: maximum size. None: no limit.
+    """
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is not a regular file")
@@ -287,7 +290,7 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of pbt_rl, Python, and the packages that affect results."""
+    """Return the versions of pbt_rl, Python, and the installed packages of `PACKAGES`."""
     found = {"pbt_rl": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -298,7 +301,10 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str | None:
-    """Return the commit of this source tree, with "-dirty" if files were changed. None outside a git checkout."""
+    """Return the commit of this source tree, with "-dirty" if tracked files were changed.
+
+    None if the commit is unknown, for example outside a git checkout.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # an installed package may lie inside the repository of another project
         return None

@@ -5,10 +5,10 @@ The kernel holds the lock (`flock`) and releases it at the end of the process, e
 `--overwrite` renames the folder of the old run. The old run is deleted at the first report of the new run:
 
     runs/.demo.new.1f3a        new folder; renamed to runs/demo when it is locked and contains a config
-    runs/.demo.replaced.1f3a   old run; restored if the new run fails before its first report
+    runs/.demo.replaced.1f3a   old run; restored if the new run ends before its first report
 
-If the process is killed, these folders remain. The next run with this name deletes the new folder, and prints a line
-about the old run.
+If the process is killed, these folders may remain. The next run with this name deletes an unlocked new folder, and
+prints a line about the old run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - describes the state
-    """Another process holds the lock. The message identifies the other process."""
+    """Another process holds the lock. The message identifies the other process, if it is known."""
 
 
 class FolderLock:
@@ -144,7 +144,7 @@ class LockedRun:
         self.config, self.folder = config, folder
         """The config contains the final name of the run."""
         self.existing = existing
-        """True if the run existed before. Its files are then unchanged. False for a new folder with only a config."""
+        """True for an existing run, whose files are unchanged. False for a new folder, even if it replaces a run."""
         self.notes: list[str] = []
         """Lines to print for the user."""
         if not lock.supported:
@@ -203,8 +203,8 @@ def lock_run_folder(config: Config) -> LockedRun:
     """Lock the folder of a run. If the run does not exist, create its folder with a config.
 
     With `overwrite`, rename the folder of an existing run, and create a new folder.
-    Raises ConfigError if another process writes the run, if the path exists but is not a run, or if the folder cannot
-    be written. In these cases, the files of an existing run are unchanged.
+    Raises ConfigError, for example if another process writes the run, if the path exists but is not a run, or if the
+    folder cannot be written. The files of an existing run are then unchanged.
     """
     # Path.exists raises for an invalid path and for a path without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110
@@ -229,7 +229,10 @@ def lock_run_folder(config: Config) -> LockedRun:
 
 
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Lock or create the folder of a named run. None if another process was faster: the caller tries again."""
+    """Lock or create the folder of a named run. Raises ConfigError or OSError.
+
+    Return None if another process was faster. The caller then tries again.
+    """
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -273,7 +276,7 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
 def _make(config: Config, folder: RunFolder) -> LockedRun | None:
     """Create a folder with lock and config under a hidden name, and rename it to the name of the run.
 
-    None if another process was faster: the caller tries again.
+    Return None if another process was faster. The caller then tries again.
     """
     made = _hidden(folder.path, NEW)
     made.mkdir()
@@ -306,9 +309,10 @@ def _recover(path: Path) -> list[str]:
 
 
 def _delete_unlocked(made: Path) -> None:
-    """Delete a new folder that no process has locked. This function holds the lock during the deletion.
+    """Delete a new folder that no process has locked. A folder without a lock file is not deleted.
 
-    Otherwise a process that is creating this folder could lock it meanwhile.
+    This function holds the lock during the deletion. Otherwise a process that is creating this folder could lock it
+    meanwhile.
     """
     try:
         file = os.open(made / FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -2,8 +2,8 @@
 
 Options in a config may name modules (`module:name`), whose import executes code. Other options name a cluster or
 folders, or contain text for an environment (`--env-option`). A command uses all these options only if the user created
-the run, or trusts its author (--trust). The command first checks the options that it uses (`PLAY`, `AUDIT`). The other
-files of a run contain only data.
+the run, or trusts its author (--trust). The command first checks the options that it uses (such as `PLAY` or `AUDIT`).
+The other files of a run contain only data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_config(run: Path) -> Config:
 
     Call `check_trust` before you use the config, because these modules may be another author's code.
 
-    Raises ConfigError for a missing or invalid config, and EnvSetupError for invalid environment options.
+    Raises ConfigError for a missing or invalid config, or EnvSetupError for an invalid --env-option.
     """
     folder = RunFolder(run)
     missing = folder.lacks("config.json")
@@ -71,16 +71,16 @@ _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
 """Options that may name network modules."""
 PLAY = ("env", "env-option", "algo", *NETWORK, *_MACHINE)
-"""Options that an evaluation of a member uses."""
+"""Options that `saved_to_play` checks."""
 AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
-"""Options that an audit uses to recompute decisions."""
+"""Options that an audit checks before it recomputes decisions."""
 
 
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
     """Raise ConfigError if one of these options names code or paths of another author.
 
     options: names of the options to check. trust: True to skip the check, because the user trusts the author.
-    If the user created the run at this path, a line with the options is printed instead of the error.
+    If the user created the run at this path, a line with these options is printed instead, once per process.
     """
     named = [] if trust else _foreign(config, options)
     if not named:
@@ -105,7 +105,7 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) for each option in `asked` that may be harmful if another person has chosen it.
+    """Return (option, value) pairs for each option in `asked` that may be harmful if another person has chosen it.
 
     These are modules, paths, clusters, texts for the environment, and changed options of the machine.
     """
@@ -133,7 +133,7 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """Parsed text RUN[@FRAMES][:MEMBER]. at: FRAMES of a checkpoint, or None for the newest complete checkpoint."""
+    """Parsed text RUN[@FRAMES][:MEMBER]. at: FRAMES of a checkpoint, or None for the newest undamaged checkpoint."""
 
     run: Path
     at: int | None = None
@@ -141,7 +141,7 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source | None:
-        """Parse a text. None if the text does not name the folder of a run."""
+        """Parse a text. None if the text does not name the folder of a run. `~` and variables are expanded."""
         text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the text is more than a path
         if RunFolder(Path(text)).is_run:
             return cls(Path(text))
@@ -169,7 +169,8 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     """Find a saved member.
 
     note: function that prints a line about each newer checkpoint that is skipped because it is damaged.
-    Raises ConfigError, which lists the available frames or members. Raises CheckpointBroken if state.json is damaged.
+    Raises ConfigError if the checkpoint or the member does not exist. Raises CheckpointBroken if a file that is read is
+    damaged.
     """
     if not re.fullmatch(_MEMBER, source.member):
         raise ConfigError(f"--member {source.member!r} cannot be used: write best or the id of a member")
@@ -224,7 +225,7 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:
-    """Return the best member in summary.json. None if the summary belongs to another checkpoint.
+    """Return the best member in summary.json. None without a summary, or if it belongs to another checkpoint.
 
     The summary takes precedence over state.json, because it includes the final evaluation.
     """

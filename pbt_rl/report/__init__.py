@@ -3,5 +3,6 @@
     journal.jsonl, event files -> History -+-> figures (PNG) -> report page, live page, TensorBoard
                                            +-> exports (CSV)
 
-Training processes do not import this package. A separate process (`images`) draws the figures for TensorBoard.
+Training processes do not import this package. A separate process (`images`) draws the figures for TensorBoard and
+`pbt-rl watch`.
 """

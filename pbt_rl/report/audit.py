@@ -30,9 +30,9 @@ def audit(run: Path, trust: bool = False) -> int:
     """Recompute all decisions of a run and print the result: agreement, or the first mismatch. Return the exit code.
 
     The environment is not needed, because the journal contains the defaults of shaping.
-    trust: True to import custom rules that the run names.
-    Raises ConfigError if `run` is not the folder of a run, if the journal is incomplete, if the run names modules and
-    `trust` is False, and for a run of `tune.run`.
+    trust: True to import custom rules and algorithms, even if another user made the run.
+    Raises ConfigError if `run` is not the folder of a run, if the journal is incomplete, if another user's run names
+    modules and `trust` is False, and for a run of `tune.run`.
     """
     recorded = Recorded.open(run, trust)
     config = recorded.config
@@ -63,7 +63,7 @@ class Recorded:
 
     @classmethod
     def open(cls, run: Path, trust: bool = False) -> Recorded:
-        """Read the first events of a run. Raises ConfigError if the run is missing or cannot be recomputed."""
+        """Read the first events of a run. Raises ConfigError if it is missing, not trusted, or cannot be recomputed."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
@@ -95,7 +95,7 @@ class Recorded:
 
 
 class ComparisonCounter:
-    """Iterator over events that counts comparisons and decisions. Events are not stored."""
+    """Iterable over events that counts comparisons, decisions and replacements. Events are not stored."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
@@ -104,7 +104,7 @@ class ComparisonCounter:
         """Index of a `Comparison` in the journal -> population clock in frames."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield the events. Raises ConfigError if `Comparison` events are missing from the journal."""
+        """Yield the events. Raises ConfigError if comparisons were lost while the disk was full."""
         for index, event in enumerate(self._events):
             match event:
                 case Lost(counts=counts) if lost := counts.get("round"):
@@ -121,7 +121,7 @@ class ComparisonCounter:
 def _declared(config: Config, trust: bool, run: Path) -> Config:
     """Return the config with the hyperparameters of a custom algorithm.
 
-    The algorithm is imported only if it declares hyperparameters.
+    The algorithm is imported only if the config has hyperparameters of it. Raises ConfigError if it is not trusted.
     """
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
@@ -130,7 +130,7 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 
 
 def _head(events: Iterator[Event]) -> list[Event]:
-    """Return the first events of a journal, up to the initial values of the members."""
+    """Return the first events of a journal, up to the initial values of the members or the first comparison."""
     head = []
     for event in events:
         head.append(event)
@@ -172,7 +172,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe the decision `one`. If `other` has an equal type, list only the fields in which they differ."""
+    """Describe a decision or start values. If `other` has an equal type, list only the fields that differ."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):
@@ -188,7 +188,10 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(start: Start) -> str:
-    """Return a note if another version of pbt_rl recorded the run, because versions may decide differently."""
+    """Return a note if another version or commit of pbt_rl recorded the run, because it may decide differently.
+
+    Otherwise, return an empty text.
+    """
     then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""

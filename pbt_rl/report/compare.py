@@ -1,4 +1,4 @@
-"""`pbt-rl report A B C`: one page that compares runs, and CSV files with the data of the page.
+"""`pbt-rl report A B C`: one page that compares runs, its figures as PNG files, and its tables as CSV files.
 
 Runs that differ only in their seed (or in other options of NO_DIFFERENCE) form a group. The page shows the spread over
 the seeds of each group.
@@ -41,16 +41,16 @@ NO_DIFFERENCE = frozenset(
 DRAWS = "pbt.start_values"
 """Option in which `pbt-rl prove` stores the initial values that it sampled with the seed."""
 NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
-"""Options to ignore in runs with comparisons by time, where these options are estimates from a measured speed."""
+"""Options to ignore in runs with comparisons by time (--pbt.ready timed)."""
 MOST_OPTIONS = 4
-"""Maximum number of options in `Group.options`."""
+"""Maximum number of options in `Group.options`. Further options are left out."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Runs that differ only in their seed or in other options of NO_DIFFERENCE. label: name of the group.
 
-    options: text of the options that differ between groups.
+    options: text of at most MOST_OPTIONS options that differ between groups.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Group:
 
 
 def mean_objective(run: History) -> float | None:
-    """Return the mean of the last objectives of all members except controls. None if no objective is known."""
+    """Return the mean of the known last objectives, without controls. None if no objective is known."""
     known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
     return fmean(known) if known else None
 
@@ -72,7 +72,10 @@ def mean_and_std(numbers: Sequence[float]) -> str:
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs."""
+    """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs.
+
+    The option DRAWS may also differ if all runs with equal seeds have equal values of it.
+    """
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
@@ -95,7 +98,10 @@ def groups(runs: Sequence[History]) -> list[Group]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return a name for a group: the common name without seed numbers, or the first name and "..."."""
+    """Return a name for a group: the common name without seed numbers, or the first name and "...".
+
+    The number of runs is appended. A single run keeps its name.
+    """
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}
@@ -163,7 +169,7 @@ def curves(found: Sequence[Group]) -> Figure | None:
     """Draw the objective of the best fifth of members: mean and range over the runs of each group.
 
     Each environment has separate axes, because objectives of different environments are not comparable. None if no run
-    has an objective.
+    has a complete objective (see `Point.complete`).
     """
     drawn = [(group, tops) for group in found if (tops := _tops(group))]
     if not drawn:
@@ -188,7 +194,7 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
     """
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
-        del left[0]  # this line ends before another line starts
+        del left[0]
     if not left:
         axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
         return
@@ -200,7 +206,7 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
 
 
 def _tops(group: Group) -> list[Curve]:
-    """Return the mean objective of the best fifth of members over the frames, for each run with data."""
+    """Return a curve for each run with data: the mean objective of the best fifth of its members."""
     known = ((run, drawn_curves(run)) for run in group.runs)
     tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
     return [(x, y) for x, y in tops if len(x) > 0]
@@ -232,7 +238,7 @@ def run_costs(history: History, kind: str) -> Points:
 def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
     """Draw each run's best objective over its processor time, and the Pareto front.
 
-    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no journal records processor time.
+    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has processor time and an objective.
     """
     lines = {
         kind: [
@@ -260,7 +266,7 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the page as HTML. picture: PNG file of `curves`. cost: PNG file of `cost_curves`."""
+    """Return the page as HTML. picture: PNG file of `curves`. cost: PNG file of `cost_curves`. None: no figure."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1

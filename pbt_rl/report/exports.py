@@ -49,7 +49,7 @@ def files(history: History) -> dict[str, str]:
 
 
 def _counted(column: str, unit: str) -> str:
-    """Return the name of a column, with "frames" replaced by the unit of the run (frames or steps)."""
+    """Return the name of a column. In columns of COUNTS, replace "frames" by the unit of the run (frames or steps)."""
     return column.replace(FRAMES, unit) if column in COUNTS else column
 
 

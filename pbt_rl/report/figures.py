@@ -30,13 +30,14 @@ MOST_PANELS = 24
 NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
 """Curves share a label if their ends are closer than these fractions of the axes' width and height."""
 MOST_NAMED = 12
-"""Maximum number of curves that are labelled. With more curves, labels would overlap."""
+"""Maximum number of labelled curves. With more curves, no curve is labelled, because labels would overlap."""
 
 
 def objective(history: History) -> style.Drawn:
     """Draw each member's objective (faint) and the mean of the best fifth at each number of frames (thick).
 
-    Until the objective covers every environment of a member, a dotted line shows the mean over the ended episodes.
+    Until a member's objective first covers all its environments, a dotted line shows the mean over the ended episodes.
+    Controls are drawn as a band.
     """
     known = drawn_curves(history, controls=True)
     controls = {m: points for m, points in known.items() if m in history.controls}
@@ -80,7 +81,10 @@ def objective(history: History) -> style.Drawn:
 
 
 def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return (frames, mean over the ended episodes) points of a member, up to the first complete objective."""
+    """Return (frames, mean over the ended episodes) points of a member, up to the first complete objective.
+
+    Empty if the first known objective is complete.
+    """
     line: list[tuple[float, float]] = []
     for point in points:
         mean = point.early if point.objective is None else point.objective
@@ -97,7 +101,7 @@ def statistics(history: History) -> style.Drawn:
 
 
 def learning(history: History) -> style.Drawn:
-    """Draw the speed of the run, and the losses of all members."""
+    """Draw the speed of the run, and the losses, entropy, KL divergence and gradient norm of all members."""
     return _scalars(
         history,
         lambda tag: tag == SPEED or (tag.startswith("learning/") and tag.endswith(LOSSES)),
@@ -106,8 +110,9 @@ def learning(history: History) -> style.Drawn:
 
 
 def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> style.Drawn:
-    """Draw a run's TensorBoard scalars, one panel per tag. The best member's line is thick.
+    """Draw a run's TensorBoard scalars, one panel per tag. Lines of the best member and of the population are thick.
 
+    Only the first MOST_PANELS tags are drawn, in alphabetical order.
     shows: returns True for a tag to draw. nothing: text that is returned instead of a figure if there is no such tag.
     """
     folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
@@ -137,7 +142,10 @@ def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> st
 
 
 def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
-    """Draw mean and range of the objectives of the control group. curves: points of each control."""
+    """Draw mean and range of the objectives of the control group, over the frames for which all controls have data.
+
+    curves: points of each control.
+    """
     if not curves:
         return
     until = min(points[-1].frames for points in curves)
@@ -193,7 +201,7 @@ def evaluations(history: History) -> style.Drawn:
 
 
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
-    """Return member -> points with a known objective. controls: include the control group."""
+    """Return member -> points with a complete objective, without empty lists. controls: include the control group."""
     left_out: frozenset[int] = frozenset() if controls else history.controls
     curves = {m: points for m, points in history.curves.items() if m not in left_out}
     return {m: known for m, points in curves.items() if (known := [p for p in points if p.drawn is not None])}
@@ -203,9 +211,10 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
     """Return a grid of frames, and the mean of the highest `count` curves at each point of the grid.
 
     At points where fewer than `count` curves have data, the mean of the curves with data is returned.
+    Points without data are left out.
     The grid begins where half of the curves have begun. Because members have different numbers of frames at one time,
-    each curve is extended at both ends by 4 % of the grid's last frame. A curve that ends in the last 10 % of the grid
-    is extended to the end of the grid.
+    each curve is extended at both ends by 4 % of the grid's last frame. A curve that reaches 90 % of this frame is
+    extended to the end of the grid.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -253,7 +262,7 @@ def schedules(history: History) -> style.Drawn:
 
 
 def forest(history: History) -> style.Drawn:
-    """Draw the lineages: a horizontal line for each policy, coloured by objective, a vertical line for each copy."""
+    """Draw the lineages: a horizontal line per set of weights, coloured by objective, and a vertical line per copy."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
         return "No member has a score yet."
@@ -282,7 +291,8 @@ def forest(history: History) -> style.Drawn:
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
     """Return the lines of all nodes of the lineages and of all copies.
 
-    The line of a node is thick up to its training frames in `ancestors`, and thin after them.
+    The line of a node is thick up to its training frames in `ancestors`, and thin after them. The lines of nodes that
+    `ancestors` does not contain are thin.
     """
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))

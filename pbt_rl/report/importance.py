@@ -30,7 +30,8 @@ whatever the hyperparameters are."""
 class Importance:
     """Importances of hyperparameters.
 
-    shares: name -> importance (sum 1). r_squared: R squared of the best forest on held-out configurations.
+    shares: name -> importance (sum 1, or all 0 for a forest that makes no split).
+    r_squared: R squared of the best forest on held-out configurations.
     """
 
     shares: Mapping[str, float]
@@ -82,7 +83,10 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importances. Configurations are the members of a search, or all nodes of the lineages with PBT."""
+    """Draw the importances. Configurations are the members of a search, otherwise all nodes of the lineages.
+
+    Configurations without an objective are left out.
+    """
     lineage = history.lineage
     known = [
         n

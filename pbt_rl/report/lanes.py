@@ -37,15 +37,15 @@ class Layout:
 
     @property
     def points_per_lane(self) -> float:
-        """Height in points (1/72 inch) of a lane whose weights a member still has at the end."""
+        """Approximate height in points (1/72 inch) of a lane whose weights a member still has at the end."""
         return self.height * 72 / (self.bottom + 3)
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
     """Return key -> training frames, for the last node of each member and for all ancestors of these nodes.
 
-    The value of a last node is its training frames at its end. The value of an ancestor is the training frames at the
-    start of its latest child in the result.
+    The value of a last node is its training frames at its end. The value of another node is the most training frames
+    at which a child in the result starts.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

@@ -34,7 +34,7 @@ class RunRow:
     """Table row of one run. None means unknown.
 
     frames: population clock. best: the best member's objective in training. final: the best member's mean in the final
-    evaluation. changed: time of the last write, in seconds since the epoch.
+    evaluation. changed: time of the last write of config, journal or summary, in seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: REASON".
     """
 
@@ -49,7 +49,7 @@ class RunRow:
 
 
 class _Config(Struct):
-    """Fields of config.json that a row shows."""
+    """Fields of config.json that a row needs."""
 
     env: str
     num_policies: Whole
@@ -74,7 +74,7 @@ class _Member(Struct, rename={"member": "id"}):
 
 
 class _Summary(Struct):
-    """Fields of summary.json that a row shows."""
+    """Fields of summary.json that a row needs."""
 
     members: list[_Member] = []
     ended: str | None = None
@@ -205,7 +205,7 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last `limit` bytes of a file, and True if the file is not longer. Raises _Broken.
+    """Return the last `limit` bytes of a file, and True if these are all its bytes. Raises _Broken.
 
     from_start: return the first bytes instead.
     """

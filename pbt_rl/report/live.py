@@ -1,4 +1,4 @@
-"""`pbt-rl watch`: the report page of a running or finished run, renewed while the run trains.
+"""`pbt-rl watch`: the report page of a running or finished run, renewed while a browser shows it.
 
     journal.jsonl -> Live -> page, and figures drawn by a child process -> server -> browser
 
@@ -21,7 +21,7 @@ from pbt_rl.report.page import page, picture
 from pbt_rl.report.pictures import PICTURES, Picture
 
 MIN_GAP_SECONDS, MIN_DRAWING_SECONDS = 1.0, 10.0
-"""Minimum pause between two renewals of the page, and between two drawings of the figures."""
+"""Minimum pause between two renewals of the page, and minimum time between the starts of two drawings."""
 GAP_FACTOR = 10.0
 """Minimum pause after a renewal, as a multiple of its duration. (With a long journal, a renewal takes seconds.)"""
 DRAWING_PRIORITY = 5
@@ -34,13 +34,14 @@ class Live:
     """Page and figures of one run. `step` renews page and figures. Not thread-safe."""
 
     def __init__(self, run: Path) -> None:
-        """Build the first page. Raises ConfigError if `run` is not the folder of a run."""
+        """Build the first page. Raises ConfigError if the journal of the run is missing or damaged."""
         self.page: str | ConfigError = ""
         self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
         """Name of a figure -> PNG file, or the reason why there is no figure."""
         self._folder = RunFolder(run)
         self._history, self._read = read_run(run), 0
-        """Newest history, and modification time of the journal from which it was read, in nanoseconds."""
+        """Newest history, and modification time of the journal from which it was read, in nanoseconds. Initially 0,
+        so that `_build` requests a drawing."""
         self._next = 0.0
         self._drawing = Drawing(
             run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY

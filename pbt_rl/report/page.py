@@ -109,7 +109,10 @@ def _cell(cell: object) -> str:
 
 
 def _side(cells: Sequence[object]) -> str:
-    """Return the CSS class of a cell or of a column of cells. Numbers (with or without a unit) are aligned right."""
+    """Return the HTML attribute `class` of a cell or of a column of cells, or an empty text.
+
+    Numbers (with or without a unit) are aligned right.
+    """
     texts = [cell for cell in cells if isinstance(cell, str) and cell[:1] not in NUMERIC]
     return " class=text" if any(len(text) > LONG for text in texts) else "" if texts else " class=number"
 
@@ -183,7 +186,8 @@ def page(
 def status(history: History, running: bool | None, age: float = 0.0) -> str:
     """Return state, time, frames and speed of a run as HTML.
 
-    running: True if a process trains the run. None if unknown. age: seconds since the last record, added to the times.
+    running: True if a process trains the run. None if unknown.
+    age: seconds since the last record, added to the training time and subtracted from the remaining time.
     """
     options, told = history.options, history.told
     left = None if told is None or not running else told.seconds_left
@@ -249,7 +253,7 @@ def _best(history: History) -> str:
 
 
 def _moved(history: History) -> str:
-    """Describe the value that changed most along the best member's lineage. Empty without a change."""
+    """Describe the largest change of a value along the best member's lineage. Empty without one, and for a search."""
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)
@@ -294,7 +298,10 @@ def _typed(history: History) -> list[str]:
 
 
 def _members(history: History) -> str:
-    """Return the table of the members as HTML, best member first. Columns without content are left out."""
+    """Return the table of the members as HTML, best member first.
+
+    Columns without content are left out, except the objective.
+    """
     states = {}
     for state in members(history):
         now = history.now.get(state["member"])
@@ -416,7 +423,7 @@ def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] 
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replace a file or a symbolic link atomically. If this raises OSError, the old file is unchanged."""
+    """Write a file atomically. An old file or symbolic link is replaced, or is unchanged if this raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:

@@ -15,8 +15,9 @@ from pbt_rl.report.style import STYLE, Drawn, png
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure with its texts. name: file name and TensorBoard tag. caption: text that a click on `?` shows.
+    """Figure with its texts. name: name of the PNG file and of the TensorBoard tag, without suffix and prefix.
 
+    caption: text that a click on `?` shows.
     draw: function that returns the figure, or the reason why the figure cannot be drawn.
     """
 

@@ -29,7 +29,7 @@ class Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.live, self.host = live, host
         self.asked = time.monotonic()
-        """`time.monotonic()` of the last request."""
+        """`time.monotonic()` of the last request, or of the start."""
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:

@@ -23,7 +23,7 @@ from pbt_rl.controllers.hypers import hyper_table
 Drawn = Figure | str
 """Figure, or the reason why the figure cannot be drawn."""
 WIDTH = 9.0
-"""Width of a figure in inches."""
+"""Default width of a figure in inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
 CONTROL = "#7e22ce"
 UNKNOWN = "#c9ced6"
@@ -58,7 +58,7 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Create a figure with `count` axes: two per row for 2 or 4, otherwise three per row."""
+    """Create a figure with `count` axes, at least 1: one row of up to 3, two per row for 4, otherwise three per row."""
     columns = count if count < 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
     figure = new_figure(2.1 * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
@@ -100,7 +100,10 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """Axis of one hyperparameter. Discounts and decays are drawn as 1 - value. Wide ranges have a log scale."""
+    """Axis of one value of the members. Discounts and decays below 1 are drawn as 1 - value.
+
+    Wide ranges have a log scale.
+    """
 
     label: str
     one_minus: bool
@@ -110,10 +113,11 @@ class ValueAxis:
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Return the axis of the hyperparameter `name`.
+        """Return the axis of the value `name`.
 
-        A known hyperparameter with the scale `log` or `one_minus` has a log axis (of 1 - value for `one_minus`) if all
-        its values allow that. Other positive values have a log axis if they span more than a factor of 10.
+        A built-in hyperparameter with the scale `one_minus` is drawn as 1 - value if all its values are below 1.
+        A built-in hyperparameter with the scale `log` or `one_minus` has a log axis if all drawn numbers are positive.
+        Other positive numbers have a log axis if they span more than a factor of 10.
         """
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))

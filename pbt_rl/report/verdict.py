@@ -22,7 +22,10 @@ ENOUGH_REPLACEMENTS = 4
 
 
 def control_facts(history: History) -> list[tuple[str, object]]:
-    """Return (name, value) pairs that compare controls with the other members. Empty for a run without controls."""
+    """Return (name, value) pairs that compare controls with the other members. Empty for a run without controls.
+
+    While one of the groups has no score, the only pair is ("scores", "not yet known").
+    """
     if not history.controls:
         return []
     own, others = scores(history)
@@ -97,7 +100,8 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
     """Return the scores (member -> score) of the members that are not controls, and of the controls.
 
-    Scores are means of the final evaluation. Without a final evaluation: objectives in training.
+    Scores are means of the final evaluation. Without a final evaluation: objectives in training. Only finite scores are
+    returned.
     """
     known = history.final_scores or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
@@ -113,7 +117,10 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return sentences about the noise of the comparisons in a PBT run, with remedies. Empty without a comparison."""
+    """Return sentences about the number and the noise of the comparisons, with remedies.
+
+    Empty without a comparison, and for a search.
+    """
     noise, options = history.noise, history.options
     if noise is None or history.is_search or not noise.comparisons:
         return []

@@ -83,7 +83,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
 
 
 def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
-    """Convert NAME=VALUE to words of a command line. In VALUE, commas separate the entries of a list option."""
+    """Convert NAME=VALUE to words of a command line. In VALUE of a list option, commas separate the entries."""
     name, _, value = word.partition("=")
     option = options.get(spelt(name))
     several = option is not None and option.is_list
@@ -115,7 +115,7 @@ def decide_again(recorded: Recorded, words: Sequence[str]) -> WhatIf:
 
 
 def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
-    """Print the decisions of other rules; return the exit code. Raises ConfigError."""
+    """Print the differences between the recorded decisions and those of other rules. Return 0. Raises ConfigError."""
     found = decide_again(Recorded.open(run, trust), words)
     counter = found.counter
     print(f"{run} with {' '.join(words)}: {counted(len(counter.frames), 'recorded comparison')} recomputed")
@@ -138,7 +138,10 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 
 def described(one: Mismatch) -> list[str]:
-    """Return one line for each member whose recorded and recomputed decisions differ."""
+    """Return one line for each member whose recorded and recomputed decisions differ in more than values.
+
+    If there is no such member, return a line that only values differ.
+    """
     recorded, decided = (
         {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)
     )

@@ -1,9 +1,10 @@
 """Threads that pass views to the trackers of a run, one thread per tracker.
 
 A tracker is a class with `show(view)` and `close(ended)`. If the constructor takes an argument, it gets a TrackedRun.
-Trackers are created before TensorBoard's files exist. If a tracker has the attribute `where`, a string, this string is
-printed at the start and at the end. Training never waits for a tracker: if a tracker is too slow, views are dropped. If
-a tracker raises an exception, a single warning is printed.
+Trackers are created before the event files of TensorBoard (in a resumed run: before its new event files). If a tracker
+has the attribute `where`, a string, this string is printed at the start and at the end. After the start, training never
+waits for a tracker: if a tracker is too slow, views are dropped. If a tracker raises an exception, a single warning is
+printed, and the tracker gets no more views.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class Outlet(Thread):
     """Tracker with its own thread."""
 
     def __init__(self, name: str, run: TrackedRun, log: Path, warn: Callable[[str], None]) -> None:
-        """Import and create the tracker, and start the thread. Raises ConfigError.
+        """Import and create the tracker, and start the thread. Raises ConfigError if it cannot be imported.
 
-        log: file for the traceback if the tracker fails.
+        log: file for the traceback if the tracker fails, for example in its constructor.
         """
         super().__init__(name=f"tracker {name}", daemon=True)
         try:
@@ -88,7 +89,7 @@ class Outlet(Thread):
             self._warn(f"{self.name}: {where}")
 
     def run(self) -> None:
-        """Pass views to the tracker until the run ends."""
+        """Pass views to the tracker until the run ends, and then close the tracker."""
         if not self._failed:
             self._caught(self._follow)
 
@@ -145,7 +146,7 @@ class Outlet(Thread):
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:
-    """True if a class can be constructed with one argument."""
+    """Check whether a class can be constructed with one argument."""
     try:
         signature(make).bind(None)
     except TypeError:
@@ -193,7 +194,7 @@ class Trackers:
 
 
 def check(config: Config) -> None:
-    """Check that the trackers' packages are installed. Raises ConfigError."""
+    """Check that the packages of built-in trackers are installed. Raises ConfigError."""
     if "wandb" in config.track and find_spec("wandb") is None:
         raise ConfigError('--track wandb needs wandb: pip install "pbt-rl[wandb]"')
 

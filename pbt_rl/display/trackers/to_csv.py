@@ -1,6 +1,7 @@
 """`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
 
-members.csv has one row per member and view. population.csv has one row per view. The columns are the TensorBoard tags.
+members.csv has one row per member and view. population.csv has one row per view. Besides time, member, frames and
+status, the columns are the TensorBoard tags.
 Some columns are new in a later view, such as learning statistics after the first update. New columns are appended at
 the right. They are empty in earlier rows.
 """
@@ -21,7 +22,7 @@ TIME = "seconds"
 
 
 class Table:
-    """CSV file to which rows are appended. If a row has a new column, the complete file is rewritten."""
+    """CSV file to which rows are appended. If rows have a new column, the complete file is rewritten."""
 
     def __init__(self, path: Path, until_seconds: float) -> None:
         """Continue an existing file, or create the file. Remove rows after `until_seconds`. Raises OSError."""
