@@ -39,6 +39,21 @@ class _Known(Event, frozen=True, tag_field="event"):
     """Event of a kind with a separate class. The class parameter `tag` is the kind."""
 
 
+class SpecArray(Struct, frozen=True):
+    """Part of an observation's `ArraySpec`."""
+
+    shape: tuple[Whole, ...] = ()
+    dtype: str = ""
+
+
+class SpecAction(Struct, frozen=True):
+    """Part of an `ActionSpec`. low, high: None in journals without bounds."""
+
+    nvec: tuple[Whole, ...] = ()
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
 class Spec(Struct, frozen=True):
     """Part of an environment's `EnvSpec` that readers of the journal use.
 
@@ -49,8 +64,8 @@ class Spec(Struct, frozen=True):
 
     shaping: dict[str, Value] = {}
     tasks: list[Any] | None = None
-    obs: dict[str, dict[str, Any]] | None = None
-    action: dict[str, Any] | None = None
+    obs: dict[str, SpecArray] | None = None
+    action: SpecAction | None = None
     agents: int | None = None
     seats: int | None = None
 

@@ -293,19 +293,19 @@ class Noise:
     replacements: int = 0
     """Number of replacements. Copies of remembered states are excluded, because remembered states have no window."""
     within: int = 0
-    _whole: bool = field(default=False, init=False)
+    whole_windows: bool = field(default=False, init=False)
     """True if the ready rule compares whole windows."""
 
     def take(self, event: Event) -> None:
         """Count the replacements of a comparison. Take the ready rule from the event `start`. Ignore other events."""
         match event:
             case Start(config={"pbt": {"ready": ready}}) | Resume(config={"pbt": {"ready": ready}}):
-                self._whole = ready not in COMPARE_NEWEST
+                self.whole_windows = ready not in COMPARE_NEWEST
             case Comparison():
                 self._count(event)
 
     def _count(self, event: Comparison) -> None:
-        members = event.report.members if self._whole else map(since_comparison, event.report.members)
+        members = event.report.members if self.whole_windows else map(since_comparison, event.report.members)
         windows = {m.member: m.objectives for m in members}
         if not all(map(_uncompared, event.decisions)):
             self.comparisons += 1

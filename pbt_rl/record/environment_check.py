@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pbt_rl.controllers.events import Spec, Start
+from pbt_rl.controllers.events import Spec, SpecArray, Start
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.journal import as_json_types, journal_events
+from pbt_rl.record.journal import journal_events
 
 
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
@@ -26,8 +25,9 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
         return  # functions that need the journal report the error
     if not isinstance(start, Start) or start.spec is None or start.spec.obs is None:
         return
-    was, now = start.spec, as_json_types(spec)
-    found = _observations(was.obs or {}, now["obs"], named=trains)
+    was = start.spec
+    now = {name: SpecArray(tuple(one.shape), one.dtype) for name, one in spec.obs.items()}
+    found = _observations(start.spec.obs, now, named=trains)
     found += _actions(was, spec)
     if trains:
         gone, new = was.shaping.keys() - spec.shaping.keys(), spec.shaping.keys() - was.shaping.keys()
@@ -40,14 +40,13 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
             f"{spec.env_id} has changed since {run} was trained: {'; '.join(found)}. Undo these changes, or train "
             f"another run from its weights: pbt-rl train --env {spec.env_id} --init-from {run} --init-strict no"
         )
-    bounds = {name: now["action"][name] for name in ("low", "high")}
-    if was.action is not None and bounds != {
-        name: was.action.get(name, bound) for name, bound in bounds.items()
-    }:
+    if was.action is not None and (
+        was.action.low not in (None, spec.action.low) or was.action.high not in (None, spec.action.high)
+    ):
         note(f"warning: the action bounds of {spec.env_id} have changed since {run} was trained")
 
 
-def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
+def _observations(was: Mapping[str, SpecArray], now: Mapping[str, SpecArray], *, named: bool) -> list[str]:
     """Describe the differences between observations. named: compare names even if there is only one observation."""
     before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
     if not named and len(before) == len(after) == 1:
@@ -59,19 +58,19 @@ def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool
     ]
 
 
-def _described(array: Mapping[str, Any]) -> str:
-    return f"{tuple(array.get('shape', ()))} {array.get('dtype', '')}"
+def _described(array: SpecArray) -> str:
+    return f"{array.shape} {array.dtype}"
 
 
 def _actions(was: Spec, now: EnvSpec) -> list[str]:
     if was.action is None:
         return []
-    before = _named(was.action.get("nvec", []), len(was.action.get("low", [])))
+    before = _named(was.action.nvec, len(was.action.low or ()))
     after = _named(now.action.nvec, len(now.action.low))
     return [f"actions are {after}, were {before}"] if before != after else []
 
 
-def _named(choices: Any, numbers: int) -> str:
+def _named(choices: Sequence[int], numbers: int) -> str:
     parts = [f"{' x '.join(map(str, choices))} choices"] * bool(choices)
     parts += [f"{numbers} numbers"] * bool(numbers)
     return " and ".join(parts)

@@ -133,7 +133,7 @@ class RunFolder:
             made = json.loads((run.path / ORIGIN).read_text(encoding="utf-8"))
             files = [run.path, run.path / ORIGIN, run.config, run.journal, run.checkpoints]
             files += run.checkpoints.rglob("*")
-            there = [path.lstat() for path in files if os.path.lexists(path)]
+            there = [found for path in files if (found := _found(path)) is not None]
         except (OSError, ValueError):
             return False
         return made == [str(run.path), there[0].st_ino] and not any(
@@ -144,6 +144,14 @@ class RunFolder:
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""
         write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
+
+
+def _found(path: Path) -> os.stat_result | None:
+    """Return the file's status, not following links. None if it does not exist: a running run removes checkpoints."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -34,6 +34,7 @@ from pbt_rl.controllers.events import (
 )
 from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
+from pbt_rl.controllers.ready import since_comparison
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.renamed import present_config
@@ -485,7 +486,7 @@ def read_run(folder: Path) -> History:
     noise, events = Noise(), []
     for event in journal_events(folder):
         noise.take(event)
-        events.append(light(event))
+        events.append(light(event, whole_windows=noise.whole_windows))
     return history_of(folder.resolve().name, events, noise, RunFolder(folder))
 
 
@@ -523,16 +524,23 @@ def _points(event: Comparison | Progress, seconds: float) -> list[Point]:
     ]
 
 
-def light(event: Event) -> Event:
-    """Reduce each window of a comparison to its mean, and remove the members' values. Return other events unchanged.
+def light(event: Event, *, whole_windows: bool) -> Event:
+    """Reduce each window of a comparison to the mean of the compared episodes, and remove the members' values.
 
-    (In a run of many members, windows are 90 % of the journal.)
+    Return other events unchanged. (In a run of many members, windows are 90 % of the journal.)
+    whole_windows: False if only episodes since the last comparison are compared. Members without such episodes have the
+    mean of the window.
     """
     if not isinstance(event, Comparison):
         return event
-    means = [(m, mean(m.objectives)) for m in event.report.members]
-    members = tuple(replace(m, objectives=() if x is None else (x,), values={}) for m, x in means)
-    return structs.replace(event, report=replace(event.report, members=members))
+    members = []
+    for m in event.report.members:
+        newest = () if whole_windows else since_comparison(m).objectives
+        objective = mean(newest or m.objectives)
+        kept = () if objective is None else (objective,)
+        members.append(replace(m, objectives=kept, recent=None, values={}))
+    report = replace(event.report, members=tuple(members))
+    return structs.replace(event, report=report)
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:

@@ -171,13 +171,13 @@ def curves(found: Sequence[Group]) -> Figure | None:
     Each environment has separate axes, because objectives of different environments are not comparable. None if no run
     has a complete objective (see `Point.complete`).
     """
-    drawn = [(group, tops) for group in found if (tops := _tops(group))]
+    drawn = [(i, group, tops) for i, group in enumerate(found) if (tops := _tops(group))]
     if not drawn:
         return None
-    environments = list(dict.fromkeys(group.runs[0].options.env for group, _ in drawn))
+    environments = list(dict.fromkeys(group.runs[0].options.env for _, group, _ in drawn))
     figure = new_figure(4.2 * len(environments))
     for axes, env in zip(figure.subplots(len(environments), squeeze=False).flat, environments, strict=True):
-        for number, (group, tops) in enumerate(drawn):
+        for number, group, tops in drawn:
             if group.runs[0].options.env == env:
                 mean_and_range(axes, tops, COLOURS[number % len(COLOURS)], group.label)
         axes.set_title(plain(env))
@@ -195,9 +195,6 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
         del left[0]
-    if not left:
-        axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
-        return
     grid = np.linspace(max(x[0] for x, _ in left), min(x[-1] for x, _ in left), GRID_POINTS)
     table = np.array([np.interp(grid, x, y) for x, y in left])
     axes.plot(grid, table.mean(0), color=colour, linewidth=2, label=plain(label))

@@ -15,7 +15,7 @@ from pathlib import Path
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.history import read_run
+from pbt_rl.record.history import History, read_run
 from pbt_rl.record.run_lock import is_held
 from pbt_rl.report.page import page, picture
 from pbt_rl.report.pictures import PICTURES, Picture
@@ -39,9 +39,9 @@ class Live:
         self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
         """Name of a figure -> PNG file, or the reason why there is no figure."""
         self._folder = RunFolder(run)
-        self._history, self._read = read_run(run), 0
-        """Newest history, and modification time of the journal from which it was read, in nanoseconds. Initially 0,
-        so that `_build` requests a drawing."""
+        self._history: History
+        self._read = -1
+        """Modification time of the journal from which `_history` was read, in nanoseconds. -1: it was not read yet."""
         self._next = 0.0
         self._drawing = Drawing(
             run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY

@@ -60,8 +60,7 @@ CONTROLS_CAPTION = (
     "select a member and score it, the score of the best member is biased upwards."
 )
 DECISIONS_CAPTION = (
-    "Objective: mean over the member's window. If only a part of the window is compared, the reason has the mean over "
-    "this part, for example over the episodes since the last decision about the member."
+    "Objective: mean over the compared episodes, by default those since the last decision about the member."
 )
 TEMPLATE = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
 

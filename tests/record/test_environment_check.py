@@ -1,5 +1,6 @@
 """An environment that its author edited between training and what comes after it."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -76,3 +77,13 @@ def test_other_bounds_of_actions_are_noted(tmp_path):
 
 def test_a_run_without_a_journal_is_passed_over(tmp_path):
     check_environment(tmp_path / "none", SPEC, print, trains=False)
+
+
+@pytest.mark.parametrize("spec", [{"obs": {"obs": {"shape": 3}}}, {"obs": {}, "action": {"low": 5}}])
+def test_a_damaged_journal_is_passed_over(tmp_path, spec):
+    assert told(tmp_path, spec, SPEC, trains=False) == ("", [])
+
+
+def test_missing_bounds_are_unlimited(tmp_path):
+    unlimited = replace(BOX, action=ActionSpec((), (-math.inf,), (math.inf,)))
+    assert told(tmp_path, unlimited, unlimited, trains=False) == ("", [])

@@ -1,7 +1,9 @@
 """Reports of long runs: what they read of a journal stays small, and says the same."""
 
-import json
 import tracemalloc
+from statistics import mean
+
+import pytest
 
 from pbt_rl.record.history import history_of, read_run
 from tests.helpers.journals import PBT, read_events, run_of, write
@@ -49,11 +51,17 @@ def test_training_time_excludes_the_start_of_the_processes():
     assert history_of("x", read_events([start, initial])).trained_until(3.0) == 3.0, "not recorded"
 
 
-def test_what_is_left_out_changes_no_report(tmp_path):
-    run = write(tmp_path, recorded(4, 6))
-    lines = (run / "journal.jsonl").read_bytes().splitlines()
-    whole = history_of(run.name, read_events(map(json.loads, lines)))
-    read = read_run(run)
-    assert read.points == whole.points, "with the objectives of all members"
-    assert read.decisions == whole.decisions
-    assert read.ranking == whole.ranking
+@pytest.mark.parametrize(("ready", "compared"), [("synchronous", 20), ("asynchronous", WINDOW)])
+def test_a_comparison_has_the_mean_of_its_compared_episodes(tmp_path, ready, compared):
+    events = recorded(4, 6)
+    events[0]["config"] |= {"pbt": events[0]["config"]["pbt"] | {"ready": ready}}
+    reports = [event["report"] for event in events if "report" in event]
+    for member in (m for report in reports for m in report["members"]):
+        member |= {"recent": 20, "episodes": WINDOW}
+    read = read_run(write(tmp_path, events))
+    wanted = {
+        (m["member"], m["frames"]): mean(m["objectives"][-compared:]) for r in reports for m in r["members"]
+    }
+    found = {(p.member, p.frames): p.objective for p in read.points}
+    assert {key: found[key] for key in wanted} == pytest.approx(wanted)
+    assert all(d.objective in found.values() for d in read.decisions)

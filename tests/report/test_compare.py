@@ -47,6 +47,14 @@ def test_runs_of_different_environments_have_axes_of_their_own(folders):
         assert [axes.get_title() for axes in compare.curves(groups(seen)).axes] == titles
 
 
+def test_a_group_without_data_keeps_its_colour(folders):
+    runs = [read_run(folder) for folder in folders]
+    first, second = groups(runs)
+    empty = replace(first, runs=[replace(run, events=run.events[:2]) for run in first.runs])
+    (axes,) = compare.curves([empty, second]).axes
+    assert axes.lines[0].get_color() == compare.COLOURS[1]
+
+
 def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders):
     runs = [read_run(folder) for folder in folders[:2]]
 
