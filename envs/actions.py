@@ -21,7 +21,7 @@ from pbt_rl.errors import EnvSetupError
 from .base import ActionSpec
 
 LARGEST_BOUND = 1e9
-"""Bounds beyond this value are treated as infinite."""
+"""Bounds of this absolute value or more are treated as infinite."""
 MOST_CHOICES = 2**16
 MOST_WHOLE = 256
 """Maximum number of values of each component in an integer Box. Integer Boxes with more values are not supported."""
@@ -33,11 +33,11 @@ Decode = Callable[[NDArray[Any]], Any]
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Convert an action space to an `ActionSpec`. Bounds beyond LARGEST_BOUND become infinite.
+    """Convert an action space to an `ActionSpec`. Bounds of LARGEST_BOUND or more become infinite.
 
-    Each value of an integer Box becomes a discrete choice. Raises EnvSetupError for spaces other than Discrete,
-    MultiDiscrete, MultiBinary, Box, Tuple and Dict, for an empty space, for an integer Box with more than MOST_WHOLE
-    values per component, and for more than MOST_CHOICES choices in total.
+    Each value of an integer Box becomes a discrete choice. Supported are Discrete, MultiDiscrete, MultiBinary, Box of
+    floats, Box of integers (at least one axis, at most MOST_WHOLE values per component), and Tuples and Dicts of these
+    spaces. Raises EnvSetupError for other spaces, for an empty space, and for more than MOST_CHOICES choices in total.
     """
     check_space(space, "the action space", env_id)
     parts = dict(_parts(space))
@@ -123,7 +123,7 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
 def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
     """Convert an integer Box of at most MOST_WHOLE values per component to a MultiDiscrete.
 
-    All other spaces are returned unchanged.
+    All other spaces, and a Box without axes, are returned unchanged.
     """
     if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
         return part

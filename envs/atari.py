@@ -35,7 +35,7 @@ class AtariOptions(FamilyOptions):
     frame_skip: int = option(4, at_least=1, at_most=60)
     """Emulator frames per step. The action is repeated, and rewards are summed."""
     frame_stack: int = option(4, at_least=1, at_most=4)
-    """Number of newest frames that are stacked as one observation. At most 4, the bytes of a stored pixel."""
+    """Number of newest frames that are stacked as one observation. At most 4, because a stored pixel has 4 bytes."""
     repeat_action_probability: float = option(0.0, at_least=0, below=1)
     """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
@@ -76,7 +76,8 @@ def recipe() -> dict[str, object]:
         "learner.epochs": 4,
         "learner.normalize_images": True,
         # As in the table, CleanRL and Sample Factory. With a constant learning rate, the score falls after its peak.
-        # The schedule multiplies the learning rate, which PBT tunes, by a factor that is equal for all members.
+        # The schedule multiplies the learning rate, which PBT tunes, by a factor that follows from the member's frames
+        # (or from the run's time).
         "learner.lr_schedule": "linear",
         "hypers.unroll": 32,
         # Twice the table's learning rate, which is for 40 million frames. In runs of a few million frames the learning

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 class FamilyOptions:
-    """Base class for the options of an environment family. Each family derives a frozen dataclass."""
+    """Base class for the options of an environment family. A family with options derives a frozen dataclass."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps. By default: the same options."""
@@ -32,7 +32,7 @@ ACTION_MASK = "action_mask"
 """Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
 The masks of all components are concatenated. If the mask of a component is all zeros, the policy takes action 0 of the
-component, the loss excludes this action, and the environment must ignore it. For example, an agent that waits for
+component. The loss excludes this action, and the environment must ignore it. For example, an agent that waits for
 another player's move has a mask of zeros.
 """
 
@@ -58,9 +58,9 @@ class ArraySpec:
 
     shape: shape for one row, without leading axes.
     dtype: name of the numpy dtype.
-    given: description of the environment's own format if the array was converted, else "".
-    boolean: True for numbers of a MultiBinary space or of dtype bool.
-    unscaled: True for numbers without bounds, or with bounds outside -1..1.
+    given: text about the environment's own format or the conversion. "" if nothing is scaled or reordered.
+    boolean: True only for numbers of a MultiBinary space or of dtype bool.
+    unscaled: True only for numbers whose Gymnasium space has no bounds, or bounds outside -1..1 after the conversion.
     """
 
     shape: tuple[int, ...]
@@ -120,25 +120,26 @@ class ActionSpec:
 class EnvSpec:
     """Specification of an environment, available before an actor makes the environment.
 
-    obs: name -> array of one row. With frame stacking the array has only the newest frame. The array named
+    obs: name -> array of one row. With frame stacking, the array "obs" has only the newest frame. The array named
     ACTION_MASK is the action mask and not a network input.
-    frame_skip: emulator frames per step; 1 if the environment has no emulator.
+    frame_skip: frames per step. Mostly 1 in environments without an emulator or engine.
     frame_stack: number of frames (1 to 4) that the device stacks for the 2-D uint8 array named "obs"; 1: no stacking.
     shaping: default reward shaping, name -> value. PBT may tune each value as `shaping.NAME`.
     agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
     tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks of
-    each task's mean objective. The mean objective of a task is capped at `task_cap`. In an evaluation, row r of R must
-    start at position r * len(tasks) // R of a fixed order of tasks, and continue in that order.
+    each task's mean objective. If `task_cap` is not None, it caps the mean objective of each task. In an evaluation,
+    row r of R must start at position r * len(tasks) // R of a fixed order of tasks, and continue in that order.
     critic: names of the observations that only the critic receives. If there are any, the critic is a separate network.
     Acting, exports and evaluations do not use these observations.
-    notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at every start of a run.
+    notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at the start of a run.
     time_limit: steps after which an episode is truncated; 0 if unknown.
     mistakes: warnings about bugs that raise no error, printed by `pbt-rl envs check`, runs and evaluations.
     simulator: True for a device simulator, whose rows are tensors on the learner's device and are stepped by the
     learner.
 
-    An observation array is an image (uint8: 3-D, or 2-D for a single grey frame), a text (int32, 1-D), or numbers. A
-    text array ends with the hashed words; all entries before the words are 0.
+    An observation array is an image (uint8: 3-D, or 2-D for a single grey frame), a text (int32, 1-D), or numbers
+    (float32). The action mask is uint8, 1-D. A text array ends with the hashed words; all entries before the words are
+    0.
     """
 
     env_id: str
@@ -165,10 +166,10 @@ class StepArrays:
     Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an episode
     delivers the final observation with `terminated` or `truncated` set. The following step ignores its action, resets
     the environment, and delivers the first observation with `first` set and reward 0. Learners mask the transition of a
-    reset.
+    reset. For environments that reset themselves earlier, vectors.py and simulators/rows.py describe the differences.
 
     A lost life may set `terminated` within an episode. Then no reset follows, and `episode_done` stays False. On Atari,
-    `first` is set in the next step if this step presses FIRE.
+    the next step then sets `first` if it presses FIRE.
     """
 
     obs: Mapping[str, NDArray[Any]]
@@ -185,15 +186,17 @@ class StepArrays:
     """
 
     episode_done: NDArray[np.bool_]
-    """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
+    """[R] True: an episode (not only a life) ended with this step. Statistics below are valid in these rows only."""
     objective: NDArray[np.float64]
     """[R] objective of the episode. Gymnasium environments: `info["true_objective"]`, or without this entry the
     recorded or raw return (see `objective_of`). Other families define it, such as DMLab-30's normalised score.
     """
     raw_return: NDArray[np.float64]
-    """[R] sum of the environment's raw rewards, unshaped and unclipped."""
+    """[R] sum of the environment's rewards, before the vector env shapes or clips them. An environment may have shaped
+    them itself. In device simulators: the objective.
+    """
     shaped_return: NDArray[np.float64]
-    """[R] sum of the values written to `reward`."""
+    """[R] sum of the shaped and clipped rewards, including rewards that are not learned from (see vectors.py)."""
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
@@ -244,7 +247,7 @@ class FollowsMatchups(Protocol):
     """Protocol of multi-agent vector envs, in which matchups assign rows to agents."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Set the source of matchups, which assigns rows to agents at resets and when the matchup version changes."""
+        """Set the source of matchups. It assigns rows to agents at `reset` and after a change of the version."""
 
 
 class VectorEnv(Protocol):
@@ -286,8 +289,8 @@ class SavesState(Protocol):
 class SpreadsPhases(Protocol):
     """Optional protocol of vector envs that can truncate the first episode of each row at a random step.
 
-    If first episodes are not truncated, rows whose episodes have equal length always reset in the same step, and each
-    batch covers only one part of the episodes.
+    Without truncation, rows whose episodes have equal length always reset in the same step. A batch may then cover only
+    one part of the episodes.
     """
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
@@ -298,7 +301,7 @@ class SpreadsPhases(Protocol):
 
 
 def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
-    """Return a function that reads the CPU time of a vector env's steps in nanoseconds.
+    """Return a function that reads the total CPU time of a vector env's processes in nanoseconds.
 
     A vector env with further processes defines `cpu_ns()`, which returns the total CPU time of this process and the
     further processes. Without `cpu_ns`, the returned function reads the CPU time of this process.
@@ -320,7 +323,7 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 class TrainingInfoInterface(Protocol):
     """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    The method is called before each training episode, except in multi-agent environments and device simulators.
+    The method is called before each training episode of a Gymnasium environment (single or vector), not in others.
     Evaluations and `pbt-rl envs check` never call the method, so they use the environment as its constructor makes it.
     """
 
@@ -331,7 +334,7 @@ class TrainingInfoInterface(Protocol):
         budget_frames: --train-for-frames. With --train-for-seconds, an estimate of the frames at the end of the run,
         which changes during the run and is at most --train-for-frames.
         row: index of the row. Only Gymnasium vector environments receive this key. The method of a vector environment
-        is called once for each row.
+        is called separately for each row.
         """
 
 
@@ -451,6 +454,6 @@ def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays
 
 
 def private_step_arrays(spec: EnvSpec, rows: int) -> StepArrays:
-    """Allocate StepArrays in ordinary memory, for evaluations and tests."""
+    """Allocate StepArrays in ordinary memory, for evaluations, checks and tests."""
     specs = step_array_specs(spec)
     return step_arrays(spec, {k: np.zeros((rows, *a.shape), a.dtype) for k, a in specs.items()})

@@ -1,7 +1,7 @@
 """Detection of environment bugs that raise no error, and of other trainers' conventions that have no effect here.
 
-`pbt-rl envs check` reports both kinds. Training warns only of bugs that impair learning. Training runs its checks when
-an environment is made, at resets, at ends of episodes, and in the first steps of a run.
+`pbt-rl envs check` reports both kinds. Training runs fewer checks: when an environment is made, at resets, at ends of
+episodes, and in the first steps of a run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
 
 
 def _reward_notes(env: Any) -> tuple[str, ...]:
-    """Return a warning if a wrapper changes the rewards and no wrapper inside that wrapper records the true return."""
+    """Return a warning if a wrapper scales the rewards and no wrapper inside that wrapper records the true return."""
     changing: set[str] = set()
     for one in wrapped(env):
         bases = {base.__name__ for base in type(one).__mro__}
@@ -78,7 +78,7 @@ def mistakes_of(
     """Return warnings about bugs that raise no error: `EnvSpec.mistakes`.
 
     obs: observation space.
-    masked: True if the environment has an action mask outside the observation.
+    masked: True if the caller already uses an action mask.
     """
     found = [normalised(type(one).__name__) for one in wrapped(env) if _normalises(one)]
     choices, parts = sum(action.nvec), {name: part for name, part, _ in parts_of(obs)}
@@ -98,7 +98,7 @@ def mistakes_of(
 
 
 def normalised(kind: str) -> str:
-    """Return the warning about a wrapper that normalises observations. kind: class name of the wrapper."""
+    """Return the warning about normalised observations. kind: class name of the wrapper, or a description."""
     return (
         f"observations are normalised by {kind}, whose statistics are not saved with a member: each environment has "
         "separate statistics, and eval, export and resume begin without statistics, which changes their scores. "
@@ -116,7 +116,7 @@ attribute for each of the three sets.
 
 
 def _normalises(env: Any) -> bool:
-    """Check whether a wrapper has running statistics of observations, as in Gymnasium, SB3 and Baselines."""
+    """Check whether a wrapper updates running statistics of observations, as in Gymnasium, SB3 and Baselines."""
     named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
     own = _of_observations(env)
     if inspect.isfunction(func := own.get("func")):  # an attribute of TransformObservation
@@ -150,7 +150,7 @@ _OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
-    """Check whether a property, or a method without parameters, has the name of an action mask."""
+    """Check whether a property, or a method without required parameters, has the name of an action mask."""
     words = _WORD.findall(name)
     known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
     if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
@@ -169,7 +169,7 @@ def _is_binary(space: Any) -> bool:
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
-    """Check whether an entry of an info dict looks like action masks of all rows, or like a list of allowed choices."""
+    """Check whether a named value looks like an action mask (of one row or all rows), or a list of allowed choices."""
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
@@ -206,7 +206,10 @@ NEW_DEFAULTS = (
 LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
 DISTINCT_FINALS, MOST_FINALS = 3, 10
-"""Final observations of same-step resets are compared at this number of truncations, and at fewer if they differ."""
+"""Final observations are compared until one is correct, or until DISTINCT_FINALS different ones are wrong.
+
+With same-step resets, the comparison also ends after MOST_FINALS wrong ones.
+"""
 WRONG_FINAL = (
     f"wrong final observation: at all {{}} truncations final_obs is {FIRST_OF_NEXT}. Copy the last observation of the "
     "old episode before the reset, because the learner needs its value"
@@ -224,7 +227,7 @@ _CONVERTED = re.compile("stretched to 0..255|^float")
 
 
 class ConventionWarnings:
-    """Detector of environment bugs that impair learning and raise no error. Each warning is sent once."""
+    """Detector of environment bugs that raise no error. Each kind of warning is sent once (see `once`)."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
         """source: shaping source of a vector env.
@@ -247,7 +250,9 @@ class ConventionWarnings:
         self.compares_finals = tell is not None
         """True until enough final observations are compared."""
         self._cuts, self._finals = 0, set[bytes]()
-        """Truncations whose final observation is the first one of the next episode, and these observations."""
+        """_cuts: number of ends whose final observation equals the first observation of the next episode.
+        _finals: these observations, except those that equal the observation before.
+        """
 
     def of_info(self, info: Any) -> None:
         """Warn of an entry in an info dict that looks like an action mask but is not used."""
@@ -263,7 +268,7 @@ class ConventionWarnings:
                     self._say(f'info["{place}"] {UNREAD}')
 
     def of_next_step(self, info: Mapping[str, Any], *, pays: bool) -> None:
-        """Warn of a vector environment that declares NEXT_STEP and does not reset a row in the next step.
+        """Warn of a vector environment that declares NEXT_STEP but seems to use another mode.
 
         pays: True if the step after the end of an episode has returned a reward or the end of another episode.
         """
@@ -343,7 +348,7 @@ class ConventionWarnings:
                 bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
-        """Forget the recorded observations. The vector env calls this method after each of its resets."""
+        """Forget the recorded observations. Called after each reset of the followed environment by its vector env."""
         if self._reset is not None:
             self._reset.observed.clear()
 
@@ -399,8 +404,8 @@ class ConventionWarnings:
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Write `info["episode_extra_stats"]` (name -> finite number) of a row's episode to `out`.
 
-        These statistics are only displayed. Invalid entries, and entries after the first MOST_STATS valid entries, are
-        dropped. Names are cut to STAT_NAME_BYTES in UTF-8.
+        These statistics are only displayed and logged. Invalid entries, and entries after the first MOST_STATS valid
+        entries, are dropped. Names are cut to STAT_NAME_BYTES in UTF-8.
         """
         out.stat_values[row] = np.nan
         if stats is None:
@@ -424,8 +429,8 @@ class ConventionWarnings:
     def of_objective(self, *, given: bool) -> None:
         """Record whether an episode had a true objective.
 
-        Warn if only some episodes have a true objective, or if the environment has reward shaping without a true
-        objective.
+        Warn if only some episodes have a true objective, or if only steps before the last step have it. Also warn if
+        the environment has reward shaping without a true objective.
         """
         self.reads = False
         self._given.add(given)
@@ -494,7 +499,7 @@ def tells_limit(name: object) -> bool:
 
 
 def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield (name, space, array) of each Box in an observation. Values that are not arrays are skipped."""
+    """Yield (name, space, array) of each Box in an observation. Values that cannot become arrays are skipped."""
     for name, part, value in parts_of(space, obs):
         if isinstance(part, spaces.Box):
             with suppress(ValueError):
@@ -502,7 +507,7 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
 
 
 def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
-    """Describe a number that is outside its bounds by more than one of 255 levels. Return "" if all numbers fit."""
+    """Describe a number that is outside its bounds by more than one of 255 levels. Return "" if there is none."""
     if array.shape != box.shape:
         return ""
     low, high = box.low.astype(np.float64), box.high.astype(np.float64)

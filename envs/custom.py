@@ -1,8 +1,9 @@
 """The user's own environments: `module:factory`, or an entry point in the group `pbt_rl.envs`.
 
-The factory is called with the keywords of --env-option. The factory returns a Gymnasium environment (one row), a
-PettingZoo environment, or a Gymnasium vector environment. A factory with the parameters `rows` and `device` returns a
-device simulator. An entry point `NAME` can be used as `NAME/LEVEL`; LEVEL is then the first argument of the factory.
+The factory is called with the keywords of --env-option, and with further keywords that it has as parameters (see
+`make`). The factory returns a Gymnasium environment (one row), a PettingZoo environment, or a Gymnasium vector
+environment. A factory with the parameters `rows` and `device` returns a device simulator. An entry point `NAME` can be
+used as `NAME/LEVEL`; LEVEL is then the first argument of the factory.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ KINDS = (SEVERAL_AGENTS, VECTOR)
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
     """Call the user's factory once, for one environment or for a vector environment of all R rows.
 
-    index: value for the factory's parameter `env_index`, unique among all environments of a run. An environment that is
-    made again gets its previous index.
+    The factory's parameters `num_envs` and `env_index` get R and `index`, unless `keywords` has them.
+    index: unique among the training environments of a run. An environment that is made again gets its previous index.
     Raises EnvSetupError if the keywords or the result of the factory are unsuitable, and the exceptions of the factory.
     """
     factory = find_factory(env_id)

@@ -5,10 +5,10 @@ EnvPool resets a row in the step after its episode's end and ignores the action 
 An episode that ends by its time limit is truncated.
 
 With some invalid options the engine ends the process without an exception. Therefore each task is first tried with its
-options in a fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
+options in a fork of this process (`first_trial.tried`). The output of the fork becomes part of the error message.
 
 Atari games have the options --atari.*, as in the family atari/. The engine returns the newest frame and the raw score.
-`AtariScoring` handles clipping and lives. The objective is the raw score.
+`AtariScoring` handles clipping and lives. The objective of a task is the raw score or return.
 
 Axes: R rows.
 """
@@ -63,7 +63,7 @@ BY_ATARI_OPTIONS = {
 """Option of `envpool.make` -> corresponding option `--atari.*`."""
 DOOM = "envpool.vizdoom"
 MOST_CHOICES_SEEN = 512
-"""Maximum size of a one-hot observation. An integer observation with more values is converted to a number."""
+"""Maximum size of a one-hot observation. An integer observation with more values is converted to numbers."""
 
 
 @dataclass(frozen=True)

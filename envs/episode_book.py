@@ -3,7 +3,7 @@
 The heartbeat is two cells of shared memory. The supervisor reads the cells to distinguish slow environments from
 hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source.
 
-A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row. A single call for all rows cannot
+A vector env that steps its rows one by one writes `heartbeat[ROW]` after each row. A single call for all rows cannot
 write a heartbeat before it returns. If a single call makes or seeds rows, `all_at_once` extends the timeout of the
 heartbeat.
 
@@ -27,8 +27,8 @@ from .user_values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
 """Indices of the cells. ROW: number that is written after every row, usually the row's index. Only a change of this
-number is a heartbeat, so a vector env of one row has no heartbeat within a step. AT_ONCE: number of rows in the current
-call.
+number is a heartbeat, so a vector env of one row has no heartbeat within a step. AT_ONCE: number of rows of the current
+call that makes or seeds rows, else 0.
 """
 SECONDS_PER_ROW = 1.0
 """Extension of the timeout per row that a call makes or seeds. Making or seeding an Atari emulator takes 0.1 s on an

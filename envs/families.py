@@ -3,8 +3,8 @@
 `pbt_rl/registry.py` lists the families by name. Other packages add a `Family` as an entry point `pbt_rl.families`.
 
 The constant RSL_RL has the values of `config/example_config.yaml` in https://github.com/leggedrobotics/rsl_rl
-(rsl-rl-lib 3 to 5). These values equal the defaults of `PPO.__init__` in RSL-RL. RSL-RL's value loss has no factor of
-1/2, so a weight of 1.0 in RSL-RL is 2.0 here. RSL-RL's `clip_param` clips both ratio and value.
+(rsl-rl-lib 3 to 5). Its values of the algorithm equal the defaults of `PPO.__init__` in RSL-RL. RSL-RL's value loss has
+no factor of 1/2, so a weight of 1.0 in RSL-RL is 2.0 here. RSL-RL's `clip_param` clips both ratio and value.
 
 Differences from RSL-RL:
 - Weights are initialised orthogonally.
@@ -73,7 +73,7 @@ DMLAB_RECIPES = {
     # Sample Factory's published command line for DMLab-30 with four agents. Differences:
     # - Numbers of processes depend on the machine. Sample Factory's 90 workers of 12 environments have core affinity.
     # - Different levels in the vector envs decorrelate the experience at the start.
-    # - Returns are V-trace's, and the network gets the last action and reward, as in every run on DMLab here.
+    # - Returns are V-trace's, and the network gets the last action and reward, as by default on DMLab here.
     "dmlab30-pbt": Recipe(
         "Sample Factory's DMLab-30 with four agents.",
         {

@@ -34,8 +34,8 @@ class EnvOptions:
     critic_only: tuple[str, ...] = ()
     """Critic-only observations besides the names in the environment's metadata (shaping.py)."""
     first_row: int = 0
-    """Index of a vector env's first row among all rows of the run. Rows are assigned to GPUs by this index, and
-    factories get the index as `env_index`.
+    """Index of a vector env's first row among all rows of the run. DMLab assigns its rows to GPUs by this index. The
+    user's factory gets the index as `env_index`, increased by 1 for each further environment.
     """
 
     def of(self, kind: type[T]) -> T:
@@ -49,7 +49,7 @@ class EnvOptions:
 
 
 OUTSIDE = 10_000
-"""`first_row` of environments outside training is a multiple of this number."""
+"""`first_row` of the evaluations within a run is a positive multiple of this number."""
 
 
 RawEnv = Closes
@@ -73,7 +73,7 @@ class Backend:
     recipe_of: Callable[[EnvSpec], dict[str, object]] | None = None
     """spec -> default options of a run. Only in families that must make an environment to get its spec."""
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None
-    """(name, options) -> one unwrapped environment. None if the family has only vector environments."""
+    """(name, options) -> one unwrapped environment. None if single environments cannot be made."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = lambda options: options
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
@@ -88,7 +88,7 @@ class Backend:
     unreproducible: Callable[[str], str] = lambda _name: ""
     """name -> reason why equal seeds give different steps in this environment. "" if no reason is known."""
     step_seconds: float = 30.0
-    """Default timeout of `pbt-rl envs check`: of `probe`, and of a step or reset of a vector env."""
+    """Default timeout of `pbt-rl envs check`: of `probe`, and of each construction, reset and step of a vector env."""
     begins: str = "environments are made"
     """Activity before the first frames of a run, for progress messages."""
 
@@ -114,7 +114,7 @@ class Family:
     short_names: Mapping[str, str] = field(default_factory=dict)
     """Short name -> id of an environment."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    """Name -> published command line."""
+    """Name -> option values of a published setting."""
     on_device: bool = False
     """True if the environments are device simulators."""
     several_agents: bool = False

@@ -58,7 +58,7 @@ USUAL_FPS, MOST_FPS = 30.0, 1000
 
 
 class RenderCamera:
-    """Camera that renders an environment, which was made with `render_mode="rgb_array"`.
+    """Camera that calls the environment's `render`, which must return a picture.
 
     row: row to show if `render` returns pictures of all rows.
     remedy: advice for the error message.
@@ -201,7 +201,7 @@ WITHOUT_DISPLAY = {"SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "egl"}
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0. None if the family has no pictures. Raises EnvSetupError.
+    """Make a vector env with a camera on row 0. None if there are no pictures. Raises EnvSetupError.
 
     On a machine without a display, this function sets the environment variables in WITHOUT_DISPLAY.
     """
@@ -231,7 +231,7 @@ def film_by(
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:
-    """Check whether the family of an environment has pictures."""
+    """Check whether environments of a family may have pictures."""
     return backend_of(env_id, options)[0].film is not None or _family(env_id) in FILMED
 
 

@@ -69,7 +69,8 @@ _NO_INTEGER = re.compile(
 def environment_output(text: str) -> str:
     """Remove this project's stack frames and their callers from the stack of a crash in a process's output.
 
-    text: output. A stack of `faulthandler` has its newest stack frame first. Other text is not changed.
+    text: output. A stack of `faulthandler` has its newest stack frame first. Its list of extension modules is removed
+    too. Other text is kept.
     """
     if "(most recent call first)" not in text:
         return text.strip()
@@ -101,11 +102,11 @@ def tried(
     timeout, and its exceptions are not converted.
 
     limit_seconds: timeout. None: unlimited.
-    captured: True collects the fork's output. The output is written to stderr, or becomes part of the error.
+    captured: True collects the fork's output. Its end is written to stderr, or becomes part of the error.
     when: time of the failure in the error message, such as "when it was made".
 
     Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. An
-    EnvSetupError of the function keeps its message. For other exceptions, the message contains the traceback.
+    EnvSetupError of the function keeps its message. For most other exceptions, the message contains the traceback.
     """
     if not _can_be_copied():
         return function()

@@ -23,7 +23,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._signed = self._bytes = False
-        """_signed: True if a frame had values below 0. _bytes: True if a frame had values above 1."""
+        """_bytes: True if a frame had values above 1. _signed: True if an earlier frame had values in -1..0."""
 
     def picture(self, frame: Any) -> Picture:
         """Convert a frame to a picture. Raises ValueError if the frame is not a picture."""

@@ -1,7 +1,7 @@
 """Gymnasium environments as a vector env: one environment per row, stepped in a loop.
 
-Return values are checked in every step. EnvSetupError is raised for values that violate the spaces. Exceptions of the
-environment are not caught.
+Return values are checked in every step. EnvSetupError is raised for values of a wrong type or shape, and for numbers
+that are not finite. Exceptions of the environment are not caught.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ asynchronous runs, which are not reproducible in any case.
                              seconds, so emulators made within one second would be equal.
 
 ale-py holds the GIL while it makes emulators. Therefore the rows are distributed over several vector envs of ale-py
-(*engines*). The first engine is small and made at the start. The actor makes the other engines while it runs
-(`Engines.construct_more`).
+(*engines*). The first engine is small. In an actor's first vector env, it is made at the start. The actor makes all
+other engines while it runs (`Engines.construct_more`).
 
 Axes: R rows of the vector env, E rows of one engine.
 """
@@ -99,7 +99,10 @@ class Engines:
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game in every existing row. seed: seeds [R] of all rows, including rows that are made later."""
+        """Begin a game in every existing row.
+
+        seed: seeds [R] of all rows, including rows that are made later. None: existing rows are not seeded again.
+        """
         self._seeds = self._seeds if seed is None else seed
         self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
         frames_R, *_, info = self._arrivals()

@@ -48,7 +48,7 @@ class LastActionVectorEnv:
     """Wrapper that adds the observation LAST.
 
     Contents: the last discrete choices as one-hot, the last continuous components, then the learner's reward clipped
-    to -1..1. All numbers are 0 at the start of an episode.
+    to -1..1. All numbers are 0 in steps that set `first`, such as the start of an episode.
     """
 
     def __init__(self, vector_env: VectorEnv) -> None:
@@ -115,7 +115,7 @@ _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
     """Parse pairs `key=value` of --env-option. A value is JSON, a Python literal, a number such as 5M, or a string.
 
-    Raises EnvSetupError if a key is not a Python identifier or is given twice.
+    Raises EnvSetupError if a pair has no `=`, or if a key is not a Python identifier or is given twice.
     """
     found: dict[str, Any] = {}
     for pair in env_option:
@@ -164,7 +164,7 @@ def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
 
 
 def make_raw(env_id: str, options: EnvOptions) -> RawEnv | None:
-    """Make one unwrapped environment. None if the family has only vector environments."""
+    """Make one unwrapped environment. None if single environments cannot be made."""
     backend, name = backend_of(env_id, options)
     return None if backend.make is None else backend.make(name, options)
 

@@ -90,7 +90,7 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if the attribute is undefined.
+    """Return the attribute `frames_per_step` of the outermost wrapper (or environment) that has it. 1 if undefined.
 
     The attribute `frame_skip` is ignored because it often means physics substeps, which do not count as frames.
     Raises EnvSetupError if `frames_per_step` is not a whole number of 1 or more.

@@ -14,7 +14,10 @@ from .user_values import attribute, has_methods
 
 
 def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
-    """Check whether a method has parameters for these arguments. The method is not called."""
+    """Check whether a method has parameters for these arguments. True if its signature is unknown.
+
+    The method is not called.
+    """
     try:
         inspect.signature(method).bind(*arguments, **keywords)
     except TypeError:
@@ -25,7 +28,7 @@ def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
 
 
 def check_reset(env_id: str, env: Any) -> None:
-    """Raise EnvSetupError if `reset` does not take the arguments of Gymnasium or PettingZoo."""
+    """Raise EnvSetupError if the innermost `reset` does not accept `seed` or, if there are wrappers, `options`."""
     single = isinstance(env, gymnasium.Env)
     bare = (attribute(env, "unwrapped") or env) if single else env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments

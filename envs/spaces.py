@@ -6,14 +6,14 @@ The observation space (class, dtype, shape, bounds) determines the conversion:
                frames) become channels, in their order. Pictures are:
                - uint8 arrays with at least two axes;
                - grids of codes: arrays of other integers whose shorter side is from SMALLEST_GRID to SMALL - 1, if all
-                 bounds are equal, the lower bound is at least 0, and the upper bound is from 2 to 255;
-               - arrays of any dtype with two sides of at least SMALL, if the bounds are finite and equal for all
-                 pixels, or for all pixels of each channel. With only two axes, the lower bound must be at least 0, and
-                 the upper bound of floats at most 255.
+                 integers have the same bounds, the lower bound is at least 0, and the upper bound is from 2 to 255;
+               - arrays of any dtype with two sides of at least SMALL, if the bounds are at most LARGEST_LEVEL and equal
+                 for all pixels, or for all pixels of each channel. With only two axes, the lower bound must be at
+                 least 0, and the upper bound of floats at most 255.
     choices    Discrete and MultiDiscrete: one-hot, float32.
     words      Text: hashed words, int32.
-    numbers    All other arrays: float32. If all integers of an array have the same bounds, and the largest absolute
-               bound is between LARGEST_CODE and LARGEST_LEVEL, the integers are divided by this bound.
+    numbers    All other arrays: float32. Integers with the same bounds are divided by the largest absolute bound, if
+               this bound is above LARGEST_CODE and at most LARGEST_LEVEL. The bounds of uint8 numbers may differ.
 
 A word's hash depends only on its characters, so all processes and versions compute equal hashes.
 """
@@ -39,9 +39,8 @@ from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .user_values import array_of, briefly
 
 SMALL = 36
-"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. Running statistics
-normalise smaller pictures, and an MLP encodes smaller pictures. If an observation has both smaller and larger pictures,
-IMPALA's network encodes all pictures.
+"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. If all pictures are smaller,
+the default encoder is an MLP, and running statistics normalise the pictures (see `recipe` in gym.py).
 """
 SMALLEST_GRID = 3
 """Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
@@ -191,8 +190,8 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 
     Parts of a Tuple are named after their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
     outermost Dict is the action mask, see ACTION_MASK. Raises EnvSetupError for spaces other than Box, Discrete,
-    MultiDiscrete, MultiBinary, Text, Dict and Tuple, for a space without numbers, for more than MOST_CHOICES choices,
-    and if two arrays have one name.
+    MultiDiscrete, MultiBinary, Text, Dict and Tuple, for a space without numbers, and for more than MOST_CHOICES
+    choices. Also raises EnvSetupError if two arrays have one name, or if the mask is not a Box or MultiBinary.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -211,8 +210,8 @@ def with_mask(
     """Check the action mask. Return the leaves, with a leaf for an action mask in the info dict.
 
     in_info: True if the environment returns `info["action_mask"]`.
-    The mask covers only discrete components. Raises EnvSetupError if there are two masks, if the mask has a wrong size,
-    if all actions are continuous, or if there is no observation besides the mask.
+    The mask covers only discrete components. Raises EnvSetupError for two masks, for a mask of a wrong size, if all
+    actions are continuous, and if there is no observation besides the mask.
     """
     if in_info:
         leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)
@@ -359,8 +358,9 @@ def _choices_leaf(
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
     """Convert one array of an observation to `leaf.spec`.
 
-    Raises EnvSetupError for a missing key, a wrong shape or dtype, NaN, infinity, and an integer outside a Discrete or
-    MultiDiscrete space. Numbers outside the bounds of a Box raise no error; pixels are clipped.
+    Raises EnvSetupError for a missing key, a wrong shape, an unsuitable dtype, NaN and infinity. Also raises
+    EnvSetupError for an integer outside a Discrete or MultiDiscrete space, and for a mask with numbers besides 0 and 1.
+    Numbers outside the bounds of a Box raise no error; pixels are clipped.
     """
     return read_rows(leaf, obs, None, env_id)
 

@@ -27,14 +27,14 @@ of the time.
 class _ResetTimer:
     """Time that resets take: the additional duration of a step with a reset, compared with steps without a reset.
 
-    All rows of a vector env wait for a reset. The resets before the first episodes do not count.
+    Usually all rows of a vector env wait for a reset. The resets before the first episodes do not count.
     """
 
     def __init__(self) -> None:
         self.resets = 0
         self._ended_R: NDArray[np.bool_] | None = None
         self._seconds, self._steps = [0.0, 0.0], [0, 0]
-        """Steps without, and with a reset."""
+        """[without a reset, with a reset]"""
 
     def note(self, out: StepArrays, seconds: float) -> None:
         """Record a step and its duration."""
@@ -54,7 +54,7 @@ class _ResetTimer:
 class Watch:
     """Detector of environment bugs in the steps of any vector env.
 
-    tell: called once with each warning.
+    tell: called once with each kind of warning.
     pictures: names of the pictures whose range of pixel values is checked.
     steps: number of steps whose pictures and action masks are checked.
 
@@ -154,6 +154,6 @@ class Watch:
 
 
 def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
-    """Return (bytes of a row's observation, True if it is all zeros)."""
+    """Return (bytes of a row's observation without the action mask, True if all numbers are 0)."""
     arrays = [array[row] for name, array in out.obs.items() if name != ACTION_MASK]
     return b"".join(array.tobytes() for array in arrays), not any(array.any() for array in arrays)

@@ -1,4 +1,4 @@
-"""Time limits for making and closing environments. The limits are extended on a busy machine."""
+"""Time limits for code of environments. The limits are extended on a busy machine."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ process that hangs on a busy machine might never reach its timeout.
 
 
 class ProcessTimeout:
-    """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count toward the timeout.
+    """Timeout of a process. Time in which it waits for a CPU counts only in part (see LEAST_COUNTED).
 
+    Time in which the process that measures the timeout is stopped hardly counts.
     In the first of LOOKS equal parts of the timeout, all wall time counts toward the timeout. Therefore short calls
     need no measurement.
-    pid: the process. The waiting times of its child processes are included.
+    pid: the process. The waiting times of its descendants are included.
     """
 
     def __init__(self, seconds: float, pid: int) -> None:
@@ -73,7 +74,7 @@ class ProcessTimeout:
 
 
 def waited_seconds(pid: int) -> float:
-    """Return the total seconds that the threads of a process and of its children have waited for a CPU."""
+    """Return the total seconds that the threads of a process and of its descendants have waited for a CPU."""
     total = 0.0
     with suppress(OSError):  # the process has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():

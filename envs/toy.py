@@ -28,7 +28,10 @@ Step = tuple[Obs, float, bool, bool, Info]
 
 
 class Toy(gymnasium.Env[Obs, Any]):
-    """Base class of toys. A toy's saved state is the random generator and all attributes that are numbers or arrays."""
+    """Base class of toys.
+
+    A toy's saved state is the random generator and all instance attributes that are numbers or arrays.
+    """
 
     encoder = "mlp"
     """Default of --model.encoder."""

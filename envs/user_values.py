@@ -23,7 +23,7 @@ _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 def attribute(thing: Any, name: str) -> Any:
     """Return an attribute.
 
-    None if the attribute is missing, if reading it raises, or if a proxy returns values for all names.
+    None if the attribute is missing, if reading it raises, or if it comes from a proxy that has values for all names.
     """
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None
@@ -64,7 +64,7 @@ SHOWN_CHARACTERS = 100
 
 
 def briefly(value: Any) -> str:
-    """Describe a value in one line. Collections are described by type and size only."""
+    """Describe a value in one line. Lists, tuples and arrays are described by type and size, mappings by their keys."""
     if isinstance(value, np.ndarray) and value.size > 1:
         return f"an array of shape {value.shape}, {value.dtype}"
     if isinstance(value, tuple | list):
@@ -112,7 +112,10 @@ def array_of(value: Any) -> NDArray[Any]:
 
 
 def number_of(value: Any) -> float:
-    """Convert a number, or an array with one number, to a float. Raises TypeError or ValueError for other values."""
+    """Convert a number, or an array or list with one number, to a float.
+
+    Raises TypeError or ValueError for other values.
+    """
     if type(value) is float:
         return value
     if isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "SU"):
@@ -147,7 +150,10 @@ def _only_one(value: Any, kinds: str = "fiub") -> Any:
 
 
 def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of settings as strings for DeepMind's engines. Nested names are joined: `table.name`."""
+    """Yield (name, value) of settings as strings for DeepMind's engines. Nested names are joined: `table.name`.
+
+    Raises EnvSetupError for values other than numbers, bools, strings and mappings of these values.
+    """
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

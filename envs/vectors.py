@@ -1,4 +1,4 @@
-"""Gymnasium vector environments as a `VectorEnv`: one call steps all rows, without a loop in Python.
+"""Gymnasium vector environments as a `VectorEnv`: one call steps all rows.
 
 `metadata["autoreset_mode"]` determines when a row is reset after the end of its episode:
 

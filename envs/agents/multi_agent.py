@@ -7,12 +7,12 @@ If an agent leaves before the others (dead, finished), its last transition is ma
 agent's row then waits until the environment is reset for all agents. A waiting row sets `first` in every step, so
 learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode.
 
-A waiting row cannot learn from a reward that its agent gets after leaving. After the first such reward, the
-environment's `Table` keeps agents that leave in later episodes active until the shared episode ends.
+A waiting row cannot learn from a reward that its agent gets after leaving. After the first such reward, a table of
+PettingZoo keeps agents that leave in later episodes active until the shared episode ends.
 
-When the version of the matchup changes, all running episodes are truncated in the current step. The returns of
-truncated episodes bootstrap from the last observation. Truncated episodes are not reported, because they have no
-result. The next step resets every environment with the new matchup.
+When the version of the matchup changes, all running episodes are truncated in the current step. Their returns bootstrap
+from the last observation. These episodes are not reported, because they have no result. The next step resets every
+environment with the new matchup.
 
 Axes: R = E * S rows; E environments of S agents; A action components.
 """
@@ -39,13 +39,13 @@ from ..shaping import unflatten
 class Scene:
     """Result of a reset or step of one environment, for each of its agents.
 
-    obs: agent -> name -> array, for every agent that was active before the step or is active after it.
+    obs: agent -> name -> array. The row of a missing agent keeps its last observation, or gets zeros after a reset.
     active: [S] True for agents that take the next step. Other agents wait for the end of the episode.
     reward, terminated, truncated: [S] of the last transition. For agents that were not active, both flags are False,
     and the reward counts for the return but not for learning.
     objective: agent -> `true_objective`, if the environment returned it.
     stats: agent -> `episode_extra_stats`, if the environment returned them.
-    info: info dict of one agent, as an example. The info dicts of all agents have equal keys.
+    info: info dict of one agent, as an example. The info dicts of all agents usually have equal keys.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -178,7 +178,7 @@ class MultiAgentVectorEnv:
             out.agent[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
-        """Truncate all running episodes. Truncated episodes are not reported, because they have no result."""
+        """Truncate all running episodes. These episodes are not reported, because they have no result."""
         running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True

@@ -32,7 +32,7 @@ because the value of a position depends on the turn, and the action mask is not 
 
 
 def one_of(infos: Any) -> Any:
-    """Return the info dict of one agent, as an example. The info dicts of all agents have equal keys."""
+    """Return the info dict of one agent, as an example. The info dicts of all agents usually have equal keys."""
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)
 

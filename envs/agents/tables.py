@@ -29,7 +29,7 @@ from .players import Agents, one_of
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
     """Wrap an environment of the parallel or turn-based API.
 
-    Raises EnvSetupError if the spaces of its agents differ.
+    Raises EnvSetupError if the spaces of its agents differ or are unsupported.
     """
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
@@ -110,7 +110,7 @@ class _AgentTable:
 
 
 class ParallelTable(_AgentTable):
-    """Environment of the parallel API: all agents act in every step."""
+    """Environment of the parallel API: all agents in the game act in every step."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         super().__init__(env_id, env, turns=False)

@@ -42,7 +42,9 @@ class DmlabOptions(FamilyOptions):
     )
     """Folder with the 2400 photographs of two psychlab levels. `dummy`: the engine shows colours instead."""
     one_level_per_vector_env: bool = True
-    """dmlab30: all rows of a vector env run the same level. Off: each row starts with a different level."""
+    """dmlab30: all rows of a vector env start with the same level, and mostly run the same level. Off: rows start with
+    different levels.
+    """
     level_seeds: int = option(0, at_least=0, zero="any")
     """Number of different seeds per level. Each episode draws one of these seeds, and `pbt-rl dmlab-cache` can compile
     the maps of all seeds before training.

@@ -5,7 +5,7 @@ observation after an episode's end, and the engine rejects this request.
 
     receives   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
-    sends      an answer to each request: ("done", result) or ("failed", message)
+    sends      an answer to each request except "close": ("done", result) or ("failed", message)
     writes     observations to shared memory
 
 The engine leaks 4 descriptors and 3 to 4 MB for each Lab (google-deepmind/lab, issue 135). Therefore the process

@@ -1,8 +1,8 @@
 """Doom duels: both players of a game are agents.
 
-Each player has the observations, actions and rewards of single-player games (see `vector_env.py`). A player's objective
-is the player's number of frags: kills of the opponent minus suicides. A dead player respawns after two tics. The game
-continues until the time limit, so every episode is truncated.
+Each player has the observations and actions of single-player games (see `vector_env.py`). The reward is the sum of
+coefficients * events. A player's objective is the player's number of frags: kills of the opponent minus suicides. A
+dead player respawns after two tics. The game continues until the time limit, so every episode is truncated.
 
 A game has two engine processes, a host and a guest, which are synchronised at every tic. Each engine sends its player's
 buttons to the other engine (UDP, 127.0.0.1) and waits for the buttons of the other player. If both engines step at the

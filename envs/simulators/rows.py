@@ -179,7 +179,7 @@ def check_made(env: object, env_id: str, rows: int) -> None:
 
 
 class SimulatorVectorEnv:
-    """Rows of a device simulator as a `VectorEnv`, for evaluations and films.
+    """Rows of a device simulator as a `VectorEnv`, for evaluations, checks and films.
 
     The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets the row in the next step. The
     simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of the

@@ -163,11 +163,11 @@ class VecEnvRows:
 
     @property
     def metadata(self) -> Any:
-        """Metadata of the user's environment, such as the frame rate of videos."""
+        """Metadata of the unwrapped environment, such as the frame rate of videos."""
         return getattr(self._whole, "metadata", None)
 
     def render(self) -> Any:
-        """Render by the user's environment, which must be made with `render_mode="rgb_array"`."""
+        """Render by the unwrapped environment, which must be made with `render_mode="rgb_array"`."""
         return self._whole.render()
 
     def close(self) -> None:

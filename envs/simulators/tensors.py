@@ -1,4 +1,7 @@
-"""The family tensors/: specs and default options of the toys in tensor_toys.py. This module does not import torch."""
+"""The family tensors/: specs and default options of the toys in tensor_toys.py.
+
+This module imports torch when it makes a simulator.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ RECIPE: dict[str, object] = SIMULATOR | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
-    # A member with 256 rows completes two episodes of pendulum in each row per period.
+    # A member with 256 rows completes about two episodes of pendulum in each row per period.
     "train_for_frames": 2_500_000,
 }
 OWN: dict[str, dict[str, object]] = {
