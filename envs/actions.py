@@ -77,6 +77,16 @@ def check_space(space: object, what: str, env_id: str) -> None:
     )
 
 
+def first_choices(space: spaces.Space[Any]) -> NDArray[np.int64]:
+    """Return the value of choice 0 of each component of a space without parts, in the shape of the space.
+
+    Continuous components have the value 0, because their actions are not choices.
+    """
+    part = _choices_of(space)
+    start = part.start if isinstance(part, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return np.broadcast_to(np.asarray(start, np.int64), part.shape or ())
+
+
 def action_decoder(space: spaces.Space[Any]) -> Decode:
     """Return a function that converts the columns of actions to the environment's format.
 

@@ -225,13 +225,12 @@ class GymVectorEnv:
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
         self._heartbeat = heartbeat_of(shaping)
-        self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
-        self.spec = describe(env_id, self._envs[0])
-        check_distinct(env_id, self._envs)
-        if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
-            raise EnvSetupError(
-                f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"
-            )
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        try:
+            self.spec = self._make(env_id, make, rows)
+        except BaseException:
+            self.close()
+            raise
         self.rows = rows
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
@@ -258,6 +257,18 @@ class GymVectorEnv:
         """
         self._cut_at: dict[int, int] = {}
         """Row -> step at which the row's first episode is truncated. A row is removed when its first episode ends."""
+
+    def _make(self, env_id: str, make: MakeEnv, rows: int) -> EnvSpec:
+        """Make the environments and return their common spec."""
+        for _ in with_heartbeat(self._heartbeat, range(rows)):
+            self._envs.append(make())
+        spec = describe(env_id, self._envs[0])
+        check_distinct(env_id, self._envs)
+        if any(describe(env_id, env) != spec for env in self._envs[1:]):
+            raise EnvSetupError(
+                f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"
+            )
+        return spec
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
         """Truncate the first episode of each row at a random step. Return False if there is no `TimeLimit` wrapper."""

@@ -133,7 +133,8 @@ class MultiAgentVectorEnv:
                 f"{spec.env_id} has {spec.agents} agents, but {rows} rows are not a multiple of {spec.agents}. "
                 f"Set --envs-per-vector-env to a multiple of {spec.agents}"
             )
-        self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
+        for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1)):
+            self._tables.append(make())
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
                 f"{spec.env_id}: two environments differ in agents, spaces or shaping. Make all environments equal"

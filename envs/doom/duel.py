@@ -184,13 +184,15 @@ class Pair:
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:
-        """End both engines. Safe to call twice."""
-        self.found()
-        self._kill()
-        while self._engines:
-            self._engines.pop().close()
-        while self._handles:
-            os.close(self._handles.pop())
+        """End both engines. Safe to call twice. Raises the error of a failed start."""
+        try:
+            self.found()
+        finally:
+            self._kill()
+            while self._engines:
+                self._engines.pop().close()
+            while self._handles:
+                os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
         """Start an engine and wait until its process exists.

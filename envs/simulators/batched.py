@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pbt_rl.errors import EnvSetupError
 
-from ..actions import action_spec
+from ..actions import action_spec, first_choices
 from ..base import ArraySpec, EnvSpec
 from .rows import SimulatorStep
 
@@ -26,7 +26,8 @@ FINAL = ("final_observation", "final_obs")
 class BatchedRows:
     """Implementation of `SimulatorEnv` for a Gymnasium `VectorEnv`.
 
-    Raises EnvSetupError for another autoreset mode than SAME_STEP, and for observations that are not tensors.
+    Raises EnvSetupError for another autoreset mode than SAME_STEP, and for observations that are not tensors,
+    and for an action space with parts.
     """
 
     def __init__(self, env_id: str, env: Any) -> None:
@@ -46,17 +47,29 @@ class BatchedRows:
             )
         self._first: Mapping[str, Tensor] = _as_numbers(obs)
         self.device = next(iter(obs.values())).device
-        self._shape = tuple(env.single_action_space.shape or ())
+        space = env.single_action_space
+        action = action_spec(space, env_id)
+        if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+            raise EnvSetupError(
+                f"{env_id}: the action space {space} has parts. On a device, use Discrete, "
+                "MultiDiscrete, MultiBinary or Box"
+            )
+        self._shape = tuple(space.shape or ())
+        self._discrete = isinstance(space, gymnasium.spaces.Discrete)
+        start, whole = first_choices(space), bool(action.nvec) and isinstance(space, gymnasium.spaces.Box)
+        self._start = torch.tensor(start, device=self.device) if start.any() else None
+        """Value of choice 0 of each component. None: 0."""
+        self._dtype = getattr(torch, str(space.dtype)) if whole else None
+        """dtype of the actions of an integer Box."""
         self.spec = EnvSpec(
             env_id=env_id,
             obs={
                 name: ArraySpec(tuple(array.shape[1:]), "uint8" if array.dtype is torch.uint8 else "float32")
                 for name, array in self._first.items()
             },
-            action=action_spec(env.single_action_space, env_id),
+            action=action,
             simulator=True,
         )
-        self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
     def attach(self, weights_PK: Tensor) -> None:
         """Do nothing, because the spec has no shaping."""
@@ -68,6 +81,10 @@ class BatchedRows:
     @torch.no_grad()
     def step(self, action: Tensor) -> SimulatorStep:
         given = action[:, 0] if self._discrete else action.reshape(self.rows, *self._shape)
+        if self._start is not None:
+            given = given + self._start
+        if self._dtype is not None:
+            given = given.to(self._dtype)
         obs, reward, over, cut, info = self._env.step(given)
         final = next((info[key] for key in FINAL if key in info), None)
         over = over.bool()

@@ -16,6 +16,8 @@ from ..families import SIMULATOR
 from ..family import Backend, EnvOptions
 from .custom_simulators import vector_envs_of
 
+MOST_STEPS = 2**31 - 1
+"""Maximum length of an episode. Steps are counted in int32."""
 SPECS = {
     "pendulum": EnvSpec(
         "tensors/pendulum",
@@ -61,13 +63,17 @@ OWN: dict[str, dict[str, object]] = {
 
 
 def probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec of a toy. Raises EnvSetupError for an unknown name."""
+    """Return the spec of a toy. Raises EnvSetupError for an unknown name or a wrong limit."""
     if name not in SPECS:
         close = get_close_matches(name, SPECS, n=1)
         hint = f" Did you mean tensors/{close[0]}?" if close else ""
         raise EnvSetupError(f"tensors/{name} does not exist.{hint} Available: {', '.join(SPECS)}")
-    limit = options.keywords.get("limit")
-    return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
+    limit = options.keywords.get("limit", SPECS[name].time_limit)
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= MOST_STEPS:
+        raise EnvSetupError(
+            f"tensors/{name}: --env-option limit={limit} cannot be used. Use a whole number from 1 to {MOST_STEPS:,}"
+        )
+    return replace(SPECS[name], time_limit=limit)
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:

@@ -88,6 +88,11 @@ class Policy(play.Policy):
         if count == 0:
             none = np.zeros((0, self.spec.action.components), self.spec.action.dtype)
             return self._interface.actions(none), self._blank(0)
+        if state is not None and (before := state.recurrent_PRS.shape[1]) != count:
+            raise ConfigError(
+                f"the state has {before} rows, but the observation has {count}: give the state of the previous call, "
+                "or None if all episodes begin"
+            )
         begins = np.full(count, state is None)
         if first is not None:
             begins |= np.asarray(first, np.bool_).reshape(count)

@@ -120,8 +120,11 @@ def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return True for a finite Python or NumPy number."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+    """Return True for a finite Python or NumPy number that a float can represent."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def whole(name: str, value: object, least: int) -> int:

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from pbt_rl.envs.lookup import DEFAULTS
 from pbt_rl.envs.simulators import custom_simulators
+from pbt_rl.envs.simulators.batched import BatchedRows
 from pbt_rl.errors import EnvSetupError
 
 
@@ -61,6 +62,45 @@ def next_step(rows, device):
 
 def of_numpy(rows, device):
     return Numpy(rows)
+
+
+SPACES = {
+    "discrete": (gymnasium.spaces.Discrete(3, start=1), 1, torch.int32),
+    "several": (gymnasium.spaces.MultiDiscrete([3, 3], start=[5, 6]), [5, 6], None),
+    "whole": (gymnasium.spaces.Box(-2, 2, (2,), np.int64), [-2, -2], torch.int64),
+    "small": (gymnasium.spaces.Box(0, 2, (1,), np.uint8), [0], torch.uint8),
+    "bits": (gymnasium.spaces.MultiBinary(2), [0, 0], torch.int32),
+}
+
+
+class Recorder(Walk):
+    """Environment that keeps its last action."""
+
+    def __init__(self, rows, space):
+        super().__init__(rows)
+        self.single_action_space = space
+
+    def step(self, action):
+        self.action = action
+        return super().step(torch.zeros(self.num_envs, 1))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_choices_begin_at_the_first_value_of_the_space(name):
+    space, first, dtype = SPACES[name]
+    recorder = Recorder(2, space)
+    env = BatchedRows("x", recorder)
+    env.reset()
+    env.step(torch.zeros(2, env.spec.action.components, dtype=torch.int32))
+    assert recorder.action.tolist() == [first, first]
+    assert dtype in (None, recorder.action.dtype)
+    assert all(space.contains(action.numpy().astype(space.dtype)) for action in recorder.action)
+
+
+def test_an_action_space_with_parts_is_refused():
+    space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(2), b=gymnasium.spaces.Discrete(2))
+    with pytest.raises(EnvSetupError, match="parts"):
+        BatchedRows("x", Recorder(2, space))
 
 
 def made(name):

@@ -15,7 +15,7 @@ from pbt_rl.cli.envs import run_check
 from pbt_rl.envs import custom, time_limits
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.family import EnvOptions
-from pbt_rl.envs.gym import probe_with
+from pbt_rl.envs.gym import GymVectorEnv, probe_with
 from tests.helpers.runs import HANG_SECONDS
 
 
@@ -164,3 +164,16 @@ def test_a_caller_of_the_command_line_goes_on_after_it():
             time.sleep(1)
     """
     assert ran(code).returncode == 0
+
+
+def test_a_failed_construction_closes_what_was_made():
+    closed = []
+
+    class Noted(Waits):
+        def close(self):
+            closed.append(self.index)
+
+    made = iter([Noted(0), Noted(1)])
+    with suppress(StopIteration):
+        GymVectorEnv("x", lambda: next(made), 3, 0, lambda row: (0, {}))
+    assert sorted(closed) == [0, 1]

@@ -13,7 +13,7 @@ from pbt_rl.envs.toy import Identity, Shaped
 from pbt_rl.errors import EnvSetupError
 
 NAME = st.text(st.characters(exclude_characters=".", codec="ascii"), min_size=1, max_size=5)
-NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+NUMBER = st.floats(-1e30, 1e30)
 NESTED = st.recursive(
     NUMBER, lambda inner: st.dictionaries(NAME, inner, min_size=1, max_size=3), max_leaves=8
 )
@@ -32,10 +32,10 @@ def test_flatten_joins_names_with_dots_and_gives_floats():
 
 
 @pytest.mark.parametrize(
-    "value", [True, "1", None, [1.0, 2.0], math.nan, math.inf, pytest.param(10**400, id="huge")]
+    "value", [True, "1", None, [1.0, 2.0], math.nan, math.inf, 1.1e30, pytest.param(10**400, id="huge")]
 )
-def test_a_value_that_is_no_finite_number_is_refused(value):
-    with pytest.raises(EnvSetupError, match=r"'hit'.*finite"):
+def test_a_value_that_is_no_small_number_is_refused(value):
+    with pytest.raises(EnvSetupError, match=r"'hit'.*1e\\+30"):
         flatten({"weapon": {"hit": value}})
 
 

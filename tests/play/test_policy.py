@@ -165,6 +165,13 @@ def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, mess
         policy(obs)
 
 
+def test_a_state_of_other_rows_is_one_clear_error(tmp_path):
+    policy = policy_of(tmp_path, "gym/CartPole-v1")
+    _, state = policy(np.zeros((8, 4), np.float32))
+    with pytest.raises(ConfigError, match="8 rows, but the observation has 3"):
+        policy(np.zeros((3, 4), np.float32), state)
+
+
 def test_a_policy_travels_and_an_empty_batch_has_no_actions(tmp_path):
     policy = policy_of(tmp_path, "gym/CartPole-v1", greedy=True)
     again = pickle.loads(pickle.dumps(policy))

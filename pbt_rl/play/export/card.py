@@ -185,7 +185,8 @@ def _meaning(port: Port) -> str:
         return f"{of}pixels, always channels first{shown}"
     if port.dtype == "int32":
         return f"{of}the words of a text, hashed as in training, right-aligned and padded with 0"
-    return f"{of}numbers as returned by the environment; for a `Discrete` space one-hot, 1 at value - `start`"
+    scaled = f", {port.given}" if port.given else ""
+    return f"{of}numbers as returned by the environment{scaled}; for a `Discrete` space one-hot, 1 at value - `start`"
 
 
 def _step(before: Node | None, node: Node) -> str:

@@ -73,6 +73,11 @@ class Result:
         ]
 
 
+def _ranked(objective: float) -> float:
+    """Return an objective for comparisons of agents. NaN is below all others."""
+    return -math.inf if math.isnan(objective) else objective
+
+
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Return the confidence interval of a proportion (Wilson 1927, "Probable inference, the law of succession").
 
@@ -154,9 +159,10 @@ def play_against(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: l
             left[g] -= 1
             score = float(step.objective[mine])
             rest = [float(step.objective[g * agents + s]) for s in range(agents) if s != g % agents]
-            wins += score > max(rest)
-            draws += score == max(rest)
-            losses += score < max(rest)
+            mine_ranked, best = _ranked(score), max(map(_ranked, rest))
+            wins += mine_ranked > best
+            draws += mine_ranked == best
+            losses += mine_ranked < best
             objectives.append(score)
             others.append(mean(rest))
     return Result(wins, draws, losses, tuple(objectives), tuple(others))

@@ -174,3 +174,17 @@ def test_environments_that_differ_are_refused_and_closed():
     with pytest.raises(EnvSetupError, match="differ"):
         MultiAgentVectorEnv(lambda: Other(log), 6, 0, default_shaping_source(SPEC))
     assert log == ["closed", "closed"]
+
+
+def test_a_failed_construction_closes_what_was_made():
+    log = []
+
+    def make():
+        if Ledger.made == 2:
+            raise OSError("no third")
+        return Ledger(log)
+
+    Ledger.made = 0
+    with pytest.raises(OSError, match="no third"):
+        MultiAgentVectorEnv(make, 9, 0, default_shaping_source(SPEC))
+    assert log == ["closed", "closed"]
