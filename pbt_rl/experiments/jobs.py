@@ -1,9 +1,10 @@
-"""Sequential or parallel runs of a sweep (`pbt-rl sweep`).
+"""Sequential or parallel jobs of `pbt-rl sweep` and `pbt-rl prove`.
 
-    points (grid x seeds) -> jobs (processes of `pbt-rl train`), at most --jobs at a time -> exit codes
+    points (grid x seeds) -> jobs (processes of `pbt-rl`), at most --jobs at a time -> exit codes
 
 Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards signals
-(FORWARDED) to the jobs. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
+(FORWARDED) to the jobs. If this process dies, the jobs get SIGTERM, after which training runs save their state
+(`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ LOGS = "logs"
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
-"""Options of `pbt-rl train` that the sweep sets for each run."""
+"""Options of `pbt-rl train` that the user of a sweep cannot give, because the sweep determines them for each run."""
 _MOST_NAME = 100
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep. values: option -> value on the command line."""
+    """One run of a sweep. values: option -> value on the command line. In `pbt-rl prove`: "arm" -> name of the arm."""
 
     name: str
     values: Mapping[str, str]
@@ -49,7 +50,7 @@ class Point:
 class Share:
     """A job's share of the machine.
 
-    devices: value of --devices. Empty means that the run detects its devices. cpus: CPU affinity.
+    devices: value of --devices. Empty means that the run's other options determine its devices. cpus: CPU affinity.
     cores: number of cores that the run may use. With a CPU quota, this may be less than the number of `cpus`.
     """
 
@@ -103,8 +104,8 @@ def _name(values: Mapping[str, str], seed: int) -> str:
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
     """Divide devices and cores evenly among parallel jobs. Several jobs share one device or core if necessary.
 
-    devices: empty if each run detects its devices. cores: number of cores that the jobs may use. (A CPU quota may allow
-    fewer cores than `cpus` contains.)
+    devices: empty if the options of each run determine its devices. cores: number of cores that the jobs may use. (A
+    CPU quota may allow fewer cores than `cpus` contains.)
     """
 
     def share(i: int) -> Share:
@@ -161,9 +162,9 @@ class Sweep:
         """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train the waiting runs, at most one at a time on each `Share`. Return the runs in order of their end.
+        """Run the waiting jobs, at most one at a time on each `Share`. Return the jobs in order of their end.
 
-        The result lacks the runs that were not started because of a signal.
+        The result lacks the jobs that were not started because of a signal.
         """
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
@@ -234,7 +235,10 @@ class Sweep:
 
 
 def last_line(folder: Path, point: Point) -> str:
-    """Return the last line of a run's output, which is the error message after a failure. Without output: ""."""
+    """Return the end of a run's output: its last line, at most 300 characters. Without output: "".
+
+    After a failure, this line is usually the error message.
+    """
     try:
         text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

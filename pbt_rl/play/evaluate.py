@@ -32,15 +32,15 @@ def evaluate(
 ) -> None:
     """Play complete episodes of a member, and print the objective of each episode, or of each task.
 
-    The environment family sets the evaluation options (Atari: complete games, unclipped scores). Shaping has default
-    values, because members must be comparable.
+    The environment family sets the evaluation options (Atari: unclipped rewards). Shaping has default values, because
+    members must be comparable.
     episodes: number of episodes (of each task, if the environment has tasks).
     video: file for the best episode. If the environment has tasks, only the episodes of the first row are filmed.
-    greedy: True to take the most probable actions instead of sampling.
-    trust: True to import modules that the run names.
-    Raises ConfigError for a folder without a run, for a run that names modules if `trust` is False, for an unsaved
-    member or checkpoint, for weights that do not fit the environment or the config, and for a video that cannot be
-    written. Raises EnvSetupError if the environment cannot be made or filmed.
+    greedy: True to take the most probable choices, and the means of continuous components, instead of sampling.
+    trust: True to import modules that a run of another user, or a copied or moved run, names.
+    Raises ConfigError for a folder without a run, if the run needs `trust`, for an unsaved member or checkpoint, for
+    weights that do not fit the environment or the config, and for a video that cannot be written. Raises EnvSetupError
+    if the environment raises an error or cannot be filmed.
     """
     filmed = None if video is None else best_film(video)
     config, saved = saved_to_play(source, say, trust=trust)
@@ -53,7 +53,8 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with build.one_thread():
-        # The camera films only row 0. Without tasks, all episodes are played on row 0. (With tasks, this is too slow.)
+        # The camera films only row 0. Without tasks, all episodes are played in its environment. (With tasks, this is
+        # too slow.)
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = lookup.backend_of(config.env, options)[0].begins
         # Episodes of some tasks are 50 times longer than episodes of other tasks.

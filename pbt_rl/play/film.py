@@ -30,7 +30,7 @@ Pictures with a side of more than 2 * MOST_SIDE pixels are reduced."""
 LEAST_PIXELS = 16
 """Minimum number of pixels of each side, because codecs reject smaller pictures."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
-"""Limits of a clip for TensorBoard: duration, frame rate, pixels of the longer side."""
+"""Clip for TensorBoard: maximum duration, approximate maximum frame rate, maximum pixels of the longer side."""
 
 H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
 """ffmpeg options of .mp4 files, which common video players and browsers support."""
@@ -226,7 +226,7 @@ def _filmed(
 
 
 def check_clips(config: Config) -> None:
-    """Raise ConfigError if clips of the run's environment cannot be made."""
+    """Raise ConfigError if a package is missing, or if the environment's family has no pictures."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
     shown = has_pictures(config.env, config.env_options)
@@ -234,7 +234,7 @@ def check_clips(config: Config) -> None:
 
 
 def check_film(path: Path) -> None:
-    """Raise ConfigError if a film cannot be written to `path`."""
+    """Raise ConfigError for an unknown format, a missing package, or a folder that does not exist."""
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
         raise ConfigError(f"--video {path} has an unknown format: give a name that ends in .mp4 or .gif")

@@ -142,8 +142,8 @@ class PolicyState:
 class Policy:
     """Trained policy that acts for the rows of a vector env.
 
-    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable action
-    instead of sampling.
+    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable choices,
+    and the means of continuous components, instead of sampling.
     """
 
     def __init__(self, pack: Pack, spec: EnvSpec, model: ModelConfig, seed: int, *, greedy: bool) -> None:
@@ -242,8 +242,8 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Display of the number of episodes that have ended.
 
-    On a terminal, one line is updated in place, and removed at the end. Other streams get a new line after each
-    interval of EVERY_SECONDS_IN_A_LOG. waits_for: text that is shown until an episode has ended.
+    On a terminal, one line is updated in place, and removed at the end. Other streams get at most one new line per
+    EVERY_SECONDS_IN_A_LOG. waits_for: text that is shown until an episode has ended.
     alike: True if all episodes have similar lengths. The remaining time is shown only in this case.
     """
 
@@ -291,7 +291,7 @@ Raises ConfigError or EnvSetupError if the environment cannot be rendered."""
 
 
 MAX_ROWS = 8
-"""Maximum number of parallel episodes."""
+"""Default maximum number of parallel episodes, except in device simulators."""
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ class Interface:
 class Policy(play.Policy):
     """Trained policy as a function of the environment's observations: `action, state = policy(obs, state)`.
 
-    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable action
-    instead of sampling. interface: None means the interface of a vector env.
+    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable choices,
+    and the means of continuous components, instead of sampling. interface: None means the interface of a vector env.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Policy(play.Policy):
 
         obs: observation of one environment, or of R environments with a leading axis R: an array, a nested dict or
         tuple, or a flat dict with the names of `spec.obs`. Observations that only the critic reads (`spec.critic`) may
-        be missing. If the environment returns an action mask in the info dict, pass
-        `{"obs": ..., "action_mask": ...}`.
-        state: state that the previous call returned. None when all episodes begin.
+        be missing. If the environment returns an action mask in the info dict, add the mask to the dict as
+        `action_mask`. An observation that is one array then has the key `obs`.
+        state: state that the previous call returned for the same rows. None when all episodes begin.
         first: [R] bool, True if the episode of a row begins with this observation. Needed if some episodes begin while
         others continue.
         """
@@ -169,10 +169,12 @@ def load_policy(
     """Load a trained member of a run as a policy on the CPU.
 
     run: folder of the run. member: id of a member, or `best`. at: frames of a checkpoint. None: newest checkpoint.
-    greedy: True to take the most probable action instead of sampling with `seed`.
-    trust: True to import the modules that the run's config.json names, such as a custom environment.
+    greedy: True to take the most probable choices, and the means of continuous components, instead of sampling with
+    `seed`.
+    trust: True to import the modules that the run's config.json names, such as a custom environment. It is needed only
+    for a run of another user, or for a copied or moved run.
     Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, for weights that do not fit the
-    environment or the config, and for a run that names modules if `trust` is False.
+    environment or the config, and if the run needs `trust`.
     The function makes the environment, to read its spaces. Raises EnvSetupError if the environment cannot be made.
     """
     folder = path_given("run", run)

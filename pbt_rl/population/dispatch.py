@@ -1,8 +1,8 @@
 """Dispatch of changes: the new state of each member, and the messages to its learner.
 
-Each member is in one of four conditions:
+Each member is in one of four conditions. Members of a lost learner become lost, except parked members.
 
-    condition   meaning                                      next condition, and its cause
+    condition   meaning                                      usual next condition, and its cause
     on slot     a learner has the member's weights           saving, when a swap sends Save
     saving      without a slot; a learner writes the state   parked, when the learner sends Saved
     parked      the store has the member's state             on slot, when a swap sends Load
@@ -10,13 +10,14 @@ Each member is in one of four conditions:
 
     change                      message to the learner of the member
     values only                 SetValues
-    weights of a donor          Load from the donor's slot, if the donor is in the same pack and does not change.
-                                Otherwise Save of the donor, and then Load of the saved state.
+    weights of a donor          Load from the donor's slot, if both have slots of one pack and the donor keeps its
+                                weights. Otherwise Load of the donor's state in the store, after Save of a donor with a
+                                slot.
     a remembered state          Load of this state
     initialised weights         Load of initialised weights
-    change of a parked member   none, because only its state in the store changes
+    change of a parked member   none of these, because the learner does not have the member's state
 
-A learner processes its messages in order. A resumed run and a new learner load the restore points of their members
+A learner applies these messages in order. A resumed run and a new learner load the restore points of their members
 (`store.RestorePoint`). A replacement changes the restore point too. Therefore, a copy never returns to its former
 weights.
 """
@@ -51,10 +52,10 @@ from pbt_rl.population.store import Key, RestorePoint, State, Store
 
 @dataclass(eq=False)
 class Pending:
-    """Unacknowledged message to a learner, caused by a decision or by a swap into a slot."""
+    """Unacknowledged message to a learner, caused by a change or by a swap into a slot."""
 
     decided: float | None = None
-    """time.perf_counter() at the controller's decision. None: a swap into a slot caused the message."""
+    """time.perf_counter() at the start of `Dispatch.enact`. None: a swap into a slot caused the message."""
     source: State | None = None
     """State that the message loads, or None."""
     pack: int = -1
@@ -107,8 +108,8 @@ class Saving:
 class Dispatch:
     """Dispatcher of changes. It updates the population and its states, and sends messages to the learners.
 
-    The population and its states change immediately. A learner applies changes in the order of its messages. A copy
-    gets the state that its donor had before the comparison.
+    The population and the parked states change immediately. A learner applies changes in the order of its messages. A
+    copy gets a remembered state, or the donor's state before any change of the comparison.
     """
 
     population: Population = field(metadata=SHARED)
@@ -270,7 +271,7 @@ class Dispatch:
         """
         decided = time.perf_counter()
         present: dict[int, State] = {}
-        """Member -> its state before the comparison. Released when all changes are applied."""
+        """Member -> its state before the comparison. Released at the end of this function."""
         for past in sorted(remembered - self._remembered.keys()):
             self._remember(past, present)
         for donor in sorted(self._donors_to_save(changes)):
@@ -307,7 +308,7 @@ class Dispatch:
         self._remembered[past] = Remembered(state, header, self._placements[number].restore)
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
-        """Return the donors whose state must be saved, because the copy cannot be loaded from the donor's slot."""
+        """Return the donors whose state must be in the store, because a copy cannot be loaded from the donor's slot."""
         changed = {c.member for c in changes if c.weights != "keep"}
         found = set()
         for change in changes:
@@ -330,7 +331,7 @@ class Dispatch:
         return present[number]
 
     def _weights(self, change: Change, present: dict[int, State]) -> tuple[State | None, RestorePoint]:
-        """Return the state with the new weights of a member, and its restore point.
+        """Return the state with the new weights of a member, and the member's new restore point.
 
         A state of None means that the weights are copied from the donor's slot.
         """
@@ -407,7 +408,7 @@ class Dispatch:
     # -- swaps --------------------------------------------------------------------------------------------------
 
     def swap_slots(self) -> list[tuple[int, Swap]]:
-        """Apply the swaps that are due, and return (pack, swap)."""
+        """Apply the swaps that are due, and return (pack, swap) of each."""
         swaps = self.slots.assign()
         for pack, swap in swaps:
             self._swap(pack, swap)
@@ -498,7 +499,7 @@ class Dispatch:
     def begin_checkpoint(self, packs: Collection[int]) -> list[tuple[State, SnapshotHeader]]:
         """Return (state, header of its file) for each state of the checkpoint. No decision may be pending.
 
-        packs: packs with a learner. Members on these packs are saved later, one request at a time (`save_next`). The
+        packs: packs with a learner. Members on slots of these packs are saved later, one per call of `save_next`. The
         caller must release each returned state. Initial states are left out, because the seed of the run determines
         them.
         """

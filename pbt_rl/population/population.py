@@ -2,8 +2,8 @@
 
 After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards short
 episodes. Therefore, finished episodes first wait in a queue. Whenever every environment has a queued episode, one
-episode of each environment is counted. After a number of episodes of each environment (`EqualShares.rounds`), or after
-a timeout, episodes are counted as soon as they end.
+episode of each environment is counted. After a number of episodes of each environment (at most `EqualShares.rounds`),
+or after a timeout, episodes are counted as soon as they end.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class EqualShares:
     def restart(self, frames: int, episodes: int | None = None) -> None:
         """Clear the queue at the start of a generation or an evaluation.
 
-        frames: present frames of the member. episodes: minimum number of episodes to queue. None: a full window.
+        frames: present frames of the member. episodes: number of episodes to queue, at most a full window. It is
+        rounded up to an equal number for each environment. None: a full window.
         """
         self._begun_frames, self._counted, self._over = frames, 0, False
         self._needed = (
@@ -75,8 +76,8 @@ class EqualShares:
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
         """Add an episode of the present generation, and return the episodes to count now.
 
-        The episode is dropped if its environment has enough queued episodes. The result begins with the oldest queued
-        episode of each environment.
+        The episode is dropped if its environment has enough queued episodes. The oldest queued episode of each
+        environment is counted first.
         """
         if self._over:
             return [episode]
@@ -91,7 +92,7 @@ class EqualShares:
         return counting
 
     def note_frames(self, frames: int) -> list[Judged]:
-        """Set the member's present frames, and return the episodes to count now because of the timeout."""
+        """Return the queued episodes if the timeout has passed, otherwise []. frames: present frames of the member."""
         if self._over or frames - self._begun_frames < self.timeout_frames:
             return []
         self._over = True
@@ -101,7 +102,7 @@ class EqualShares:
         return counting
 
     def _next_round(self) -> list[Judged]:
-        """Remove and return the oldest queued episode of each environment, in order of environment."""
+        """Remove and return the oldest episode of each environment with queued episodes, in order of environment."""
         taken = [self._held[e].pop(0) for e in sorted(self._held)]
         self._held = {e: held for e, held in self._held.items() if held}
         return taken
@@ -126,7 +127,10 @@ class Member(MemberRecord):
     min_rounds: int = 1
     """Minimum number of rounds since the last change for an update of `best`. A round is one episode of every task."""
     compares_newest: bool = False
-    """True if only the episodes since the last comparison are compared. The view shows their mean."""
+    """True if only the episodes since the last comparison are compared.
+
+    The view shows their mean. If there are only a few, the mean includes older episodes.
+    """
     parked: bool = False
     """True if the member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)
@@ -187,7 +191,7 @@ class Member(MemberRecord):
                 self._count(self.shares.end_episode(episode.environment, judged))
 
     def note_game(self, objective: float) -> None:
-        """Add the result of a game against other members to the window of the objective."""
+        """Add the score or the Elo rating after a game against other members to the window of the objective."""
         self._count([(0, objective, objective)])
 
     def _count(self, episodes: list[Judged]) -> None:
@@ -241,8 +245,9 @@ class Population:
 
     values: start values of the members. window: maximum number of episodes in an objective. With tasks
     (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
-    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts all windows to the smallest
-    number of rounds of any member. Members with fewer than `min_rounds` rounds are ignored in this minimum.
+    task_cap: upper limit of a task's mean objective.
+    min_rounds: see `Member`. With tasks, `report` cuts all windows to the smallest number of rounds of any member.
+    Members with fewer than `min_rounds` rounds are ignored in this minimum.
     compares_newest: see `Member`.
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
     None: one environment per member.
@@ -344,7 +349,7 @@ class Population:
             self.accelerated[learner] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
-        """Rate a game if all its members still have their generations from the start of the game."""
+        """Rate a game and note the new objectives, unless a member has changed since the start of the game."""
         present = all(
             self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
         )
@@ -387,7 +392,7 @@ class Population:
 
     @property
     def lag_mean(self) -> float:
-        """Mean policy lag of all reports, in optimiser steps."""
+        """Mean policy lag over the reports of all members, in optimiser steps. 0 before the first update."""
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
     def report(self, seconds: float | None = None) -> PopulationReport:

@@ -31,7 +31,7 @@ class Swap:
 class Candidate:
     """Member that was not stopped.
 
-    until_frames: the member pauses at this frame count until the next decision about the member. None: no limit.
+    until_frames: the member may not train from this frame count on. None: no limit.
     """
 
     member: int
@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def may_train(self) -> bool:
-        """True if the member does not wait for a decision."""
+        """True if the member has not reached `until_frames`."""
         return self.until_frames is None or self.frames < self.until_frames
 
 
@@ -62,8 +62,8 @@ def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
 class SlotAssigner:
     """Assignment of slots to members.
 
-    - A member leaves its slot when the member is stopped or must wait for a decision. At the end of its time slice, a
-      member leaves if a parked member that may train has fewer frames.
+    - A member leaves its slot when the member is stopped or may not train. At the end of its time slice, a member
+      leaves if a parked member that may train has fewer frames, and no free slot remains for the parked member.
     - A free slot goes to a parked member that may train: the member with the fewest frames. Ties go to the lower id.
     - A slot stays empty if no parked member may train.
 

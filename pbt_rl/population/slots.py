@@ -36,7 +36,7 @@ class Slots:
     resumed."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Pack -> number of reports of its learner since the last time when a member could train."""
+    """Pack -> number of reports of its learner since any member could last train."""
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
@@ -109,7 +109,7 @@ class Slots:
 
     def _limit(self, pack: int, member: Member) -> int | None:
         limits = [member.until_frames]
-        # If no member waits for a slot, a member at its budget continues until all members have reached the budget.
+        # If the pack has a slot for each member, a member at its budget continues until all have reached the budget.
         if self.packs[pack].slots < len(self.of(pack)):
             limits.append(self.budget_frames)
         return min((limit for limit in limits if limit is not None), default=None)
@@ -164,7 +164,10 @@ class Slots:
     # -- the end --------------------------------------------------------------------------------------------
 
     def note_report(self, pack: int) -> None:
-        """Count a report of a pack's learner. Call this after the controller has observed the report."""
+        """Count a report of a pack's learner, or reset all counts if a member may train.
+
+        Call this after the controller has observed the report.
+        """
         if any(c.may_train for number in range(len(self.packs)) for c in self.candidates(number)):
             self._idle_reports = [0] * len(self._idle_reports)
         else:

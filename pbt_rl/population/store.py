@@ -43,7 +43,7 @@ class Initialiser(Protocol):
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """Restore point of a member: a state of the newest checkpoint, or initialised weights.
+    """Restore point of a member: a saved state, or initialised weights.
 
     A replacement changes the restore point: a copy continues from the restore point of its donor.
     """
@@ -141,9 +141,9 @@ class State:
         self._store, self.member = store, member
         self.key = store.next_key()
         self.seed = seed
-        """Seed of initialised weights, which need no entry."""
+        """Seed of initialised weights, which need no entry. None: the state has other weights."""
         self.counts = Counts(fresh_frames=fresh_frames)
-        """Frames, steps and updates of the member. The counts are valid when the state is ready."""
+        """Counts of the member, valid when the state is written. Initialised weights have at most `fresh_frames`."""
         self.entry: int | None = None
         self.users = 0
         self._written = False
@@ -165,7 +165,10 @@ class State:
             self._drop_entry()
 
     def read(self) -> Arrays:
-        """Return the arrays as views, which are valid while the state has a user. Compute initialised weights anew."""
+        """Return the arrays as views, which are valid while the state has a user.
+
+        Initialised weights are computed anew instead.
+        """
         if self.seed is not None:
             return self._store.initialiser.initialised(*self.seed)
         assert self._written, f"state {self.key} is not ready"
@@ -179,7 +182,7 @@ class State:
         return self.entry
 
     def saved(self) -> None:
-        """Mark the state as written by its learner, and read the member's counters (frames, steps, updates)."""
+        """Mark the state as written by its learner, and read the member's counts."""
         assert self.entry is not None
         self.counts, self._written = self._store.pool.counts(self.entry), True
 

@@ -6,7 +6,7 @@
 
 In each round of evaluations, each member in a slot trains until its next evaluation, and is evaluated. Afterwards, the
 controller decides. Decisions do not depend on the speed of members. If the members use separate, seeded random
-generators, a run is therefore reproducible with any number of processes.
+generators, and the controller is seeded, a run is therefore reproducible with any number of processes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def run(
     - members: a list of members, or a factory `make_member(index)`. The initial members have the indices 0 to N - 1. To
       restart a member, the factory is called with the next unused index. If the factory uses the index as a seed, the
       restarted member has new weights. A member from a list restarts from its initial state.
-    - num_members: population size, by default 8.
+    - num_members: population size, by default 8, or the length of the list.
     - controller: a space or a controller (required). A space maps names to (low, high) or to lists of choices (see
       `tune.space`). PBT tunes the values of a space. The *frames* in the reports to a controller are steps of members.
     - evaluate_every: steps between two evaluations. The controller decides before the first step, and after each round
@@ -92,10 +92,10 @@ def run(
       comparison.
     - window: maximum number of evaluations in an objective. The objective is the mean of the member's latest
       evaluations since its last change.
-    - table: name -> HyperSpec, for a custom controller. With a table or a space, `step` receives decoded values
+    - table: name -> HyperSpec, for a controller. With a table or a space, `step` receives decoded values
       (integers, choices, tuples). Otherwise, `step` receives floats.
-    - slots: number of members that train at the same time. 0 means all members. The least trained members get slots
-      first.
+    - slots: number of members that train in each round of evaluations. 0 means all members. The least trained members
+      get slots first.
     - slot_steps: steps after which a member leaves its slot to a less trained member, if there are more members than
       slots. None: a member keeps its slot until it is stopped, waits for a decision or has finished.
     - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
@@ -111,16 +111,17 @@ def run(
     - period, quantile, factors, explore: options of the PBT that tunes a space.
       period: steps between two comparisons, by default a tenth of `steps`.
       quantile: fraction of the members. Members in the worst fraction copy members in the best fraction.
-      factors: each value of a copy is multiplied by one of these factors, chosen at random.
-      explore: function that changes the values of a copy after this multiplication: `explore(values)` or
+      factors: each tuned number of a copy is multiplied by one of these factors, chosen at random. A choice may move to
+      a neighbour in its list.
+      explore: function that changes the values of a copy after these changes: `explore(values)` or
       `explore(values, rng)` -> all values, decoded as for `step`. Use no other randomness than `rng` (a random.Random),
       because an audit repeats the call.
     - seed: seed of the PBT that tunes a space. Custom controllers and members need their own seeds.
 
-    A member is *broken* if its code raises an error. Its objective is then NaN, and its steps are skipped. A decision
-    with new weights repairs the member. Raises RunFailed if all members are broken, or if a worker died. Raises
-    ConfigError for an invalid argument, if `step` reads a name that is not in the space, and if the first state of a
-    member cannot be pickled.
+    A member is *broken* if its code raises an error or returns an unusable object. Its objective is then NaN, and its
+    steps are skipped. A decision with new weights repairs the member. Raises RunFailed if all members are broken, or if
+    a worker died. Raises ConfigError for an invalid argument, if `step` reads a name that is not in the space, and if
+    the first saved state cannot be pickled. Raises OSError if the journal or the state cannot be written.
     """
     for name in others:
         raise ConfigError(_unknown(name))

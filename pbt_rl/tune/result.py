@@ -36,7 +36,7 @@ class MemberProgress:
 class Progress:
     """Progress after a round of evaluations.
 
-    steps: steps of the least trained member that has not been stopped.
+    steps: steps of the least trained member that has not been stopped. If all are stopped: of the most trained member.
     of: argument `steps` of the run.
     """
 
@@ -125,7 +125,7 @@ class Result:
     best: id of the member with the highest finite objective, including stopped members. Ties go to the lower id.
     best_state: result of the best member's `state()`, or None if `state()` failed. `best` and `best_state` are None if
     no objective is finite.
-    history: all evaluations in order of time.
+    history: all successful evaluations, round by round.
     """
 
     members: tuple[Outcome, ...]
@@ -134,7 +134,8 @@ class Result:
     lineage: Lineage
     history: tuple[Evaluation, ...]
     ended: str
-    """Reason for the end: `steps` (all steps were taken), `waiting for a decision`, or the reason of a `Stop`."""
+    """Reason for the end: `waiting for a decision`, the reason of a `Stop`, or `steps` (all steps were taken, except by
+    stopped members)."""
     table: Mapping[str, HyperSpec] | None = None
 
     def __repr__(self) -> str:

@@ -32,8 +32,8 @@ SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
 class SavedRun:
     """Contents of a state file.
 
-    options: arguments of the first call. position: size of the journal in bytes. parts: states of the controller and
-    of the members, and the attributes of `Training` that `training.SAVED` lists.
+    options: arguments of the first call that a resume checks. position: size of the journal in bytes. parts: states of
+    the controller and of the members, and the attributes of `Training` that `training.SAVED` lists.
     """
 
     options: dict[str, Any]

@@ -44,7 +44,7 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     - A HyperSpec is used with its name replaced by the name in the space.
 
     Member 0 begins with the middle of each range (on the scale of the range), the first choice, or the default of a
-    HyperSpec. The other members begin with random values.
+    HyperSpec. The other members begin with random values, except for a HyperSpec that is not tuned.
     """
     needs(bool(space), "space", {}, "name at least one value")
     taken = "use another name, because rows of a result have a column of this name"

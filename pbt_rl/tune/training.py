@@ -172,7 +172,7 @@ class Training:
     def _due(self) -> dict[MemberRecord, int]:
         """Assign the slots. Return member -> steps until the member's next evaluation, for the members in slots.
 
-        Members that are evaluated without training (`Evaluate`) are included with 0 steps, even without a slot.
+        Members that lack evaluations without training (`Evaluate`) are included with 0 steps, even without a slot.
         """
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
@@ -269,7 +269,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return (member, generation) -> pickled state of the member, or Failure for a broken member."""
+        """Return (member, generation) -> pickled state, or a Failure for a broken member or a failed `state()`."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)

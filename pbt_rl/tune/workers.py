@@ -114,7 +114,7 @@ class Failure:
     """
 
     traceback: str
-    """Traceback of the error. Empty if no line of the member's code raised the error."""
+    """Traceback of the error. Empty if the member's code returned an unusable object."""
     what: str = ""
     """One line with method, member, and the error or the unusable object."""
     refused: str = ""
@@ -129,7 +129,7 @@ class Failure:
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Error of the user's code, after which the run ends.
+    """Error of the user's code, after which the run ends: an unknown name in `step`, or one object for two members.
 
     A KeyError, because `hypers[name]` raises it for an unknown name.
     """
@@ -159,7 +159,7 @@ class Worker:
         """Name of the member's method that is running, or PICKLE."""
 
     def carry_out(self, task: Task) -> Any:
-        """Carry out a task. Return the result, or a Failure if the member's code raises."""
+        """Carry out a task. Return the result, or a Failure for an error or an unusable object."""
         try:
             return self._carry_out(task)
         except Refused as error:
@@ -209,7 +209,10 @@ class Worker:
 
 
 def _whole(made: Any) -> Member:
-    """Return the result of a factory as a member. Raises Unusable if a method of `Member` is missing."""
+    """Return the result of a factory as a member.
+
+    Raises Unusable if a method of `Member` is missing, a coroutine or a generator.
+    """
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:

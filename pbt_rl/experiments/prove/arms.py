@@ -41,7 +41,7 @@ INSTEAD = {
     "hours": "arms are compared at equal frames: give --train-for-frames",
     "controller": "each arm has its own controller: add one with --arm NAME, such as --arm mf-pbt",
 }
-"""Option that the user must not give -> reason or remedy in the error message."""
+"""Option that the user must not give (`controller`: except in an arm) -> reason or remedy in the error message."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
 """Name of the arm with which all other arms are compared."""
@@ -157,7 +157,7 @@ class Task:
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
-        """Return the arguments of `pbt-rl` for one run. Folder and devices are left out."""
+        """Return the arguments of `pbt-rl` for one run. The name of the run, and its folder, are left out."""
         members, frames = self.config.num_policies, self.config.train_for_frames
         replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
         words = ["train", *split(self.common).without(replaced).words, *arm.options]
@@ -178,7 +178,7 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Raise ConfigError or EnvSetupError if an arm cannot be trained, or has an option without effect."""
+        """Raise ConfigError or EnvSetupError if an arm cannot be trained, or sets start values without effect."""
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
         for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
@@ -216,8 +216,8 @@ def _drawn(spec: HyperSpec, rng: Random) -> str:
 def too_short(run: Path) -> str:
     """Return a warning if members were compared in less than half of a run's periods. Otherwise return "".
 
-    Runs with evaluations before comparisons, or with growing periods, are not checked, because they have fewer
-    comparisons.
+    Only runs with the ready rule `synchronous` are checked. Runs with evaluations before comparisons, or with growing
+    periods, are not checked, because they have fewer comparisons.
     """
     config = read_config(run)
     pbt = config.pbt

@@ -33,7 +33,8 @@ ROWS = 25
 class Judged:
     """Mean scores of each saved member of a run.
 
-    games: number of episodes per score. frames: sum of the frames of all members.
+    games: number of episodes per score (of each task, if the environment has tasks). frames: sum of the frames of all
+    members.
     """
 
     games: int
@@ -57,9 +58,9 @@ class Judged:
 def judge(run: Path, episodes: int) -> Judged:
     """Evaluate all saved members of a completed run, and write the scores to FILE.
 
-    Raises ConfigError if the summary or a saved member cannot be read.
-
-    episodes: number of episodes per score.
+    episodes: number of episodes per score (of each task, if the environment has tasks).
+    Raises ConfigError if the summary or a saved member cannot be read. Raises EnvSetupError if the environment raises
+    an error.
     """
     frames, seed = frames_of(run), read_config(run).seed
     validation = evaluate_members(run, episodes, VALIDATION + 1000 * seed)
@@ -77,7 +78,7 @@ def read_judged(run: Path, episodes: int) -> Judged | None:
     """Read the scores of a run. Return None if the members must be evaluated again.
 
     Reasons for None: the file or the summary of the run is missing or damaged, the number of episodes differs, or the
-    run was resumed after the file was written.
+    run was trained further after the file was written.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)

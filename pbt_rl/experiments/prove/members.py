@@ -47,8 +47,8 @@ def prove_members(
     - seeds: two or more.
     - window: see `tune.run`.
 
-    Raises ConfigError for fewer than two seeds, for an arm with the name `random`, if the score of a run is not finite,
-    or if no member of a run has a finite evaluation.
+    Raises ConfigError for fewer than two different seeds, for an arm with the name `random`, if the score of a run is
+    not finite, or if no member of a run has a finite evaluation. Also raises the errors of `tune.run`.
     """
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more, because one seed has no spread")
     require(ALONE not in arms, "arms", ALONE, "use another name, because this arm is built in")

@@ -53,7 +53,7 @@ class Outcome:
         return self.frames(arm) / self.frames(self.baseline)
 
     def ahead(self, arm: str) -> list[str]:
-        """Return a sentence for each other arm that scored higher than `arm` on all seeds of both arms."""
+        """Return a sentence for each other arm that scored higher than `arm` on every common seed."""
         found, ours = [], self.scores[arm]
         for name, theirs in self.scores.items():
             common = ours.keys() & theirs.keys()
@@ -163,7 +163,11 @@ class Comparison:
     wins: int
     losses: int
     needed: int | None
-    """Number of seeds for 80 % power with the measured difference and spread. None means more than MOST_SEEDS."""
+    """Number of seeds for 80 % power with the measured difference and spread. None: more than MOST_SEEDS, or a
+    difference of 0.
+
+    At least LEAST_WITHOUT_SPREAD if all differences are equal.
+    """
 
     @property
     def verdict(self) -> Verdict:
@@ -206,7 +210,7 @@ def interval_by_bootstrap(gains: Sequence[float]) -> Interval:
 
 
 def seeds_needed(difference: float, std: float) -> int | None:
-    """Return the number of seeds that detects a difference with a power of 80 %. None means more than MOST_SEEDS.
+    """Return the number of seeds that detects a difference with a power of 80 %. None: see `Comparison.needed`.
 
     difference, std: mean and std of the differences. The result is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) *
     std / difference)^2, where t has n - 1 degrees of freedom. This formula is the usual approximation for the two-sided

@@ -26,9 +26,8 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
     """Write page, figures and tables into the folder of an experiment. Return the paths.
 
-    Raises ConfigError if a file cannot be written.
-
     options: description of the runs for the page. notes: warnings about the comparison.
+    Raises ConfigError if a file cannot be written.
     """
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}

@@ -121,7 +121,7 @@ class Evaluated:
 
 
 def evaluation_seed(config: Config) -> int:
-    """Return the seed of evaluation episodes, which is independent of the seeds of training."""
+    """Derive the seed of evaluation episodes from the seed of the run, with a separate spawn key."""
     return int(np.random.SeedSequence(config.seed, spawn_key=(SEEDS,)).generate_state(1)[0])
 
 

@@ -125,7 +125,7 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due. The caller must then start the evaluation.
+        """Return True if an evaluation is due, and record it as started. The caller starts the evaluation.
 
         Afterwards, `due` returns False until the next multiple of --evaluate-every-frames.
         """
@@ -296,8 +296,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
     """Return the members of the final evaluation: of the saved members, the CANDIDATES with the best objectives.
 
-    Stopped members are included. If the user requests a number of episodes, up to CANDIDATES members without an
-    objective are added, because they are new copies of good members.
+    Stopped members are included. If the user requests a number of episodes, and a member has an objective, up to
+    CANDIDATES members without an objective are added, because they may be new copies of good members.
     With evaluations before comparisons, or with a control group, all saved members are returned.
     """
     asked = config.final_episodes

@@ -1,4 +1,4 @@
-"""Process that plays the evaluation episodes of one member, during training or after it.
+"""Process that plays the evaluation episodes of one member (during or after training) or of the random policy.
 
 consumes     a FinalSetup or an EvaluationSetup
 produces     one FinalRound per complete round, or one Evaluated

@@ -1,6 +1,6 @@
 """Model card of an exported member: a README.md for model hubs, with YAML header and Markdown.
 
-The card documents the preprocessing of the environment, because other programs must repeat it.
+The card of an Atari member documents the preprocessing of the game, because other programs must repeat it.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Describe the options and the preprocessing of an environment as Markdown. Empty if it has neither."""
+    """Describe the factory's keywords, and the preprocessing of an Atari game, as Markdown. Otherwise return ""."""
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [

@@ -31,7 +31,7 @@ def export_member(
 
     form: format of the file, a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run.
     episodes: number of evaluation episodes for the score on the card. 0: the card has no score.
-    trust: True to import modules that the run names.
+    trust: True to import modules that a run of another user, or a copied or moved run, names.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     spec, options = evaluation_spec(config)

@@ -60,9 +60,9 @@ class ExportedPolicy(nn.Module):
 
     observations: one array [N, ...] per observation.
     state: [N, S], zeros at the start of an episode. Only recurrent policies have this input and output.
-    action: [N, A], the most probable action. If all components are discrete: int32 indices. Otherwise: float32, first
-    the indices of the discrete components, then the continuous components within the bounds of the action space.
-    params: [N, D], first the logits of all components, then means, then log stds.
+    action: [N, A], the most probable indices and the means. If all components are discrete: int32. Otherwise: float32,
+    first the indices of the discrete components, then the continuous components within the bounds of the action space.
+    params: [N, D], first the logits of the discrete components, then means, then log stds.
     value: [N], in units of reward. Missing if `acts_only`, because the critic then has other inputs than the actor.
 
     Floats are float32, even after training with bfloat16.

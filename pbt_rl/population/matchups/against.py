@@ -3,7 +3,7 @@
 Opponents: a member of another run, an earlier state of the member, a random policy, or a custom policy. The member
 plays each agent position equally often. In a game of more than two agents, the opponent plays all other agents.
 
-Axes: G games, R = G * S rows, S agents, A action components.
+Axes: G simultaneous games, R = G * S rows, S agents, A action components.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def evaluate_against(
     against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. The defaults are the newest checkpoint and
     its best member. The factory is called with the EnvSpec, and returns an `Act`.
     trust: True if user code of the runs may be imported.
-    Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent. Raises
-    EnvSetupError if the environment or the custom policy raises an error.
+    Raises ConfigError if the member or the opponent cannot be loaded, for an environment with one agent, and for
+    actions of a wrong shape. Raises EnvSetupError if the environment or the custom policy raises an error.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     with environment_code(config.env):

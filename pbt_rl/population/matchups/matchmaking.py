@@ -5,8 +5,9 @@ has b rows: rows s * b to s * b + b - 1 belong to slot s of the pack, so packing
 matchup. Schemes:
 
     self          one member plays all agents of an environment
-    round-robin   all members play each other about equally often: the pair with the fewest games plays next
-    random        opponents are drawn uniformly from the other members that have rows left in this matchup
+    round-robin   all slots play each other about equally often: the next opponent is the slot with the fewest games
+                  against the slots already in the game
+    random        opponents are drawn uniformly from the other slots that have rows left in this matchup
     prioritised   like random, but drawn with the weight (1 - P[member wins])^p (prioritised fictitious self-play,
                   Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods)
 

@@ -54,14 +54,14 @@ class Ratings:
     objective: Objective = "return"
     elo: list[float] = field(init=False)
     games: list[int] = field(init=False)
-    """Member -> number of rated games with its present weights."""
+    """Member -> number of rated games since the last replacement of its weights."""
     _won: list[list[float]] = field(init=False)
     """Decayed sum of scores of each pair."""
     _played: list[list[float]] = field(init=False)
     """Decayed number of games of each pair."""
     _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
     _scores: list[list[float]] = field(init=False)
-    """Member -> its latest scores against other members, in its present generation."""
+    """Member -> its latest RECENT_GAMES scores against other members, in its present generation."""
     _shown: dict[int, float] = field(default_factory=dict, init=False)
     """Member -> its rating after its last game."""
 
@@ -85,7 +85,7 @@ class Ratings:
 
     @property
     def window(self) -> int | None:
-        """Number of objectives in a full window. 1 for Elo, because a rating is already a mean.
+        """Number of objectives in a full window. 1 for Elo, because a rating depends on all earlier games.
 
         None means the argument `window` of `Population`.
         """

@@ -1,4 +1,4 @@
-"""Matchups of a run, updated after each comparison.
+"""Matchups of a run, updated after comparisons.
 
 The matchups of a pack are an array [U, E, S] with the row of each agent: U vector envs, E environments of a vector env,
 S agents.
@@ -87,7 +87,7 @@ class RunMatchups:
     slots: Slots = field(metadata=SHARED)
     ratings: Ratings | None = field(metadata=SHARED)
     due: bool = field(default=False, init=False)
-    """True if members were compared since the last matchups."""
+    """True if the controller has made decisions since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
     """Pack -> its present matchups [U, E, S]."""
@@ -122,7 +122,7 @@ class RunMatchups:
                 raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:
-        """Return the restored matchups [U, E, S] of each pack, or new matchups at the start of a run."""
+        """Return the restored matchups [U, E, S] of each pack. Without restored matchups, make new ones."""
         return [np.array(rows) for rows in self._present] or self._make()
 
     def make_again(self) -> list[NDArray[np.int64]]:
@@ -140,7 +140,7 @@ class RunMatchups:
         return made
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
-        """Return a function (slot, other slot) -> win rate of `slot` against `other slot`."""
+        """Return a function (slot, other slot) -> win rate of `slot`. For an empty slot: UNKNOWN_WIN_RATE."""
         members, ratings = self.slots.members_of(pack), self.ratings
 
         def rate(slot: int, other: int) -> float:
