@@ -1,1 +1,1 @@
-"""Processes that step environments, and their shared memory: mailboxes, tables, messages."""
+"""Processes that step environments, their messages, and shared memory: mailboxes, tables, state pool."""

@@ -118,13 +118,16 @@ class EpisodeSource:
 
 
 def _naming_check(tell: Callable[[str], None], env_id: str) -> Callable[[str], None]:
-    """Return a function that passes warnings to `tell`. The first warning names the command that finds all bugs."""
+    """Return a function that passes warnings to `tell`. The first warning names the command that lists all findings."""
     more = [f". Run `pbt-rl envs check {env_id}` for all findings"]
     return lambda text: tell(text + (more.pop() if more else ""))
 
 
 class VectorEnvRunner:
-    """Vector env of an actor, with its mailbox. tell: receives warnings about environment bugs."""
+    """Vector env of an actor, with its mailbox. tell: receives warnings about environment bugs.
+
+    Raises EnvSetupError if the spec of the vector env differs from `setup.spec`.
+    """
 
     def __init__(
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]

@@ -1,14 +1,16 @@
 """Mailboxes: shared step buffers between an actor and its learner. Each vector env has a mailbox for one step.
 
-Two counters in the header determine which process may write:
+Two counters in the header determine which process may write the arrays:
 
     OBSERVATIONS == ACTIONS + 1   The step is written. Only the learner may write, namely the actions for this step.
     OBSERVATIONS == ACTIONS       The actions are written. Only the actor may write, namely the next step.
 
 After writing, a process increments its counter and wakes the other process through an eventfd. A mailbox has no lock.
-Therefore, a process may be killed at any point, and its successor continues with the mailbox. The data is stored before
-the counter: the memory model of x86-64 preserves this order. On other CPUs, the system call of the eventfd preserves
-the order. Memory is anonymous (`memfd_create`) and passed by descriptor. Therefore, memory cannot leak.
+Therefore, an actor may be killed at any point, and its successor continues with the mailbox. The data is stored before
+the counter: the memory model of x86-64 preserves this order. On other CPUs, a reader that has not waited for the
+eventfd may see the counter before the data.
+
+Memory is anonymous (`memfd_create`) and passed by descriptor. Therefore, memory cannot leak.
 
 Axes: R rows of the vector env, A action components.
 """
@@ -55,9 +57,9 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """Mailbox of a vector env, used by actor and learner.
+    """Mailbox of a vector env, used by actor, learner and supervisor.
 
-    action: [R, A], actions for the step. step: arrays of observations, rewards and episode statistics.
+    action: [R, A], actions for the step. step: arrays of observations, rewards, flags and episode statistics.
     """
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
@@ -113,8 +115,9 @@ class Mailbox:
     def heartbeat_age_seconds(self) -> float:
         """Supervisor: return the seconds since the last heartbeat, minus the present extension of the timeout.
 
-        Heartbeats are: a written step, written actions, and a change of the heartbeat cell ROW since the last call.
-        Environment code extends the timeout with `all_at_once` (`envs/episode_book.py`).
+        Heartbeats are: a written step, written actions, the start of an actor or of the first reset, and a change of
+        the heartbeat cell ROW since the last call. Vector envs extend the timeout with `all_at_once`
+        (`envs/episode_book.py`).
         """
         at_once = int(self.header[HEARTBEAT + AT_ONCE])
         row = int(self.header[HEARTBEAT + ROW])

@@ -1,14 +1,15 @@
 """Messages between the supervisor and its processes: frozen dataclasses.
 
-    supervisor -> learner    `ToLearner`. Learners handle messages in order, between two optimiser steps. Exceptions:
-                             TrainUntil takes effect immediately, PauseTraining after the update in progress, and
-                             StopLearner after the optimiser step in progress. In mode async on a CPU with packing
-                             `loop`, Load, SetValues and EvaluateMember take effect during an optimiser step.
+    supervisor -> learner    `ToLearner`. Learners handle messages in order. In the modes sync and serial, messages take
+                             effect between two updates, in mode async between two optimiser steps. Exceptions in mode
+                             async: TrainUntil takes effect immediately, PauseTraining after the update in progress, and
+                             StopLearner after the optimiser step in progress. On a CPU with packing `loop`, messages
+                             may take effect during an optimiser step.
     learner -> supervisor    `FromLearner`
     actor -> supervisor      EnvironmentWarning
     any child -> its parent  `processes.child.ChildFailed`, before the child ends with an error
 
-Steps and actions are exchanged through mailboxes.
+Steps and actions of vector envs are exchanged through mailboxes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Episode:
     shaped_return: float
     length_steps: int
     extra: dict[str, float] = field(default_factory=dict)
-    """Statistics that the environment returned in `info["episode_extra_stats"]`."""
+    """Extra statistics of the episode (`StepArrays.stat_values`, or `SimulatorStep.stats`)."""
     task: int = 0
     environment: int = 0
     evaluation: bool = False
@@ -50,7 +51,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Game:
-    """Finished episode of a multi-agent environment. Each field has one entry per agent."""
+    """Finished episode of a multi-agent environment. Each field has one entry per agent that acted in the episode."""
 
     members: tuple[int, ...]
     """Member that acted as the agent."""
@@ -162,7 +163,10 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Request a report as soon as a member reaches this number of frames, because a decision is then due."""
+    """Request a report as soon as a member reaches this number of frames, because a decision is then due.
+
+    In the modes sync and serial, this message has no effect, because the learner reports after each update.
+    """
 
     member: int
     frames: int
@@ -203,7 +207,7 @@ class Replayed:
     replayed: int
     of: int
     why_not: str = ""
-    """Reason why a graph could not be captured. Empty if all graphs were captured."""
+    """Reason why a graph could not be captured. Empty if no capture failed."""
 
 
 @dataclass(frozen=True)
@@ -214,12 +218,13 @@ class LearnerReport:
     members: list[MemberStats]
     episodes: list[Episode]
     stage_seconds: dict[str, float]
-    """Stage -> seconds since the last report. `waiting`: no vector env was ready. `learning on the GPU`: GPU time of
-    updates. Other stages (`inference`, `environment`, `learning`): CPU time."""
+    """Stage -> seconds since the last report. `waiting`: time in which the main thread had no work (0 in serial mode).
+    `learning on the GPU`: GPU time of updates. Other stages (`inference`, `environment`, `learning`): CPU time."""
     lag_max: int
     """Largest rollout age of a step that was learned from, in optimiser steps, since the learner's start."""
     discarded_rollouts: int
-    """Number of discarded rollouts since the learner's start: rollouts of replaced weights, and too old rollouts."""
+    """Number of discarded rollouts since the learner's start: rollouts of replaced weights, and too old rollouts. A
+    rollout that two policies discard counts twice."""
     games: list[Game] = field(default_factory=list)
     """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)
@@ -228,7 +233,7 @@ class LearnerReport:
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """Acknowledgement of a decision about a member, with the values that are in use afterwards.
+    """Acknowledgement of a load or of new values, with the values that are in use afterwards.
 
     parked: True if the member has no slot. The supervisor then changed the member's state without a learner, and the
     `in_...` fields are empty. When the member takes a slot, a second acknowledgement follows. Its `donor` is None.
@@ -242,11 +247,11 @@ class Acknowledgement:
     in_optimizer: dict[str, float]
     """Hyperparameters of the optimiser, read back from the device."""
     in_loss: dict[str, float]
-    """Hyperparameters of the loss, read back from the device."""
+    """All other hyperparameters, such as those of loss and returns, read back from the device."""
     in_environment: dict[str, float]
     """Shaping, read back from the memory that the environments read. Names have no prefix `shaping.`."""
     donor_unchanged: bool
-    """True if the copy did not change the donor's state. True without a copy."""
+    """False if a copy from another slot changed the state in that slot. Otherwise True."""
     parked: bool = False
     clock: dict[str, float] = field(default_factory=dict)
     """Event -> time.perf_counter() on the learner's machine. `received`: the message arrived. `begun`: the change

@@ -31,12 +31,13 @@ class ShapingTable:
     guard: NDArray[np.int64]
     """[P] counters of the sequence locks."""
     shaping_version: NDArray[np.int64]
-    """[P] version, incremented by each write. An episode is reported with the version at its start."""
+    """[P] version of the slot's shaping. An episode is reported with the version at its start, or with
+    `UNCOUNTED_VERSION` (actor.py)."""
     values: NDArray[np.float64]
     """[P, number of names] shaping weights."""
     frames: NDArray[np.int64]
     """[P] total frames of the slot's member. When an episode of any slot ends, the learner updates all entries before
-    the environment is reset."""
+    it sends the next actions. With a device simulator, the entries are not updated."""
     budget_frames: NDArray[np.int64]
     """[P] expected total frames of the member at the end of the run. The supervisor writes the first estimate. If the
     run has a time limit, the learner updates the estimate.

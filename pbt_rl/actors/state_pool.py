@@ -1,7 +1,7 @@
 """Shared memory pool of member states, used by the supervisor and the learners of a machine.
 
 All entries of a pool have the same layout. An entry contains the arrays and counts of one member's state.
-`population.store` assigns entries to members. Memory is passed by descriptor.
+`population.store` assigns entries to states. Memory is passed by descriptor.
 
 Axes: N parameters of a policy.
 """
@@ -22,11 +22,14 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
 
 POISON_BYTE = 0xA5
-"""Fill byte of unwritten integer and boolean arrays. Unwritten float arrays are filled with NaN."""
+"""Fill byte of `poison` for arrays of other types than float. Float arrays are filled with NaN."""
 
 
 def anonymous_memory(size: int, name: str) -> int:
-    """Allocate `size` bytes of anonymous shared memory, filled with 0. Return the descriptor."""
+    """Allocate `size` bytes of anonymous shared memory, filled with 0. Return the descriptor.
+
+    Raises ConfigError above the limit of file sizes.
+    """
     fd = os.memfd_create(f"pbt_rl-{name}", os.MFD_CLOEXEC)
     _resize(fd, size)
     return fd

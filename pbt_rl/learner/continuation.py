@@ -1,11 +1,12 @@
 """State of a learner in a checkpoint, except the states of its members.
 
-    always          states of the random generators; members and evaluations in the slots; versions of the slots'
-                    weights, shaping and lineage
+    always          states of the random generators of sampler and trainer, and of torch's default generator on the
+                    CPU; members and evaluations in the slots; versions of the slots' weights, shaping and lineage
     serial mode     last observation and recurrent state of each vector env, if the vector envs are between two batches
 
 The states of the environments are saved elsewhere (`save_vector_envs` in run/serial.py). If they can be saved, too, and
-the algorithm has no replay memory, the run resumes bit for bit. Otherwise, the vector envs start new episodes.
+the algorithm has no replay memory, a serial run resumes bit for bit. If they cannot be saved, the vector envs start new
+episodes.
 
 The content consists of JSON types. Arrays are encoded as base64.
 """
@@ -118,7 +119,7 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
-    """Return the saved shaping version of each slot (number of changes of the reward weights).
+    """Return the saved shaping version of each slot.
 
     Returns zeros if `saved` is empty, or if other members had the slots.
     slot_members: member of each slot. None: empty slot.

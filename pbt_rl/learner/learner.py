@@ -80,8 +80,8 @@ from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Cores count as contended if a runnable thread waits for a core in more than this fraction of the time. With actors
-and learner on two busy cores, the fraction was 0.19 to 0.47."""
+"""Cores count as contended if the runnable main thread waits for a core in more than this fraction of the time. With
+actors and learner on two busy cores, the fraction was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
@@ -204,7 +204,7 @@ class Learner:
         self.send(LearnerReady("; ".join(filter(None, about))))
 
     def _make_pack(self) -> tuple[Pack, str]:
-        """Build the pack with the weights of the initial members. Return the pack and a log line about the packing."""
+        """Build the pack with initialised weights. Return the pack and a log line about the packing."""
         setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
         values = [setup.unheld_values if load is None else load.values for load in setup.slots]
         slot_members = [None if load is None else load.member for load in setup.slots]
@@ -400,7 +400,7 @@ class Learner:
 
     @property
     def between_batches(self) -> bool:
-        """True if all vector envs wait for actions after an update (modes sync and serial)."""
+        """True if all vector envs wait for actions after an update, or have not stepped (modes sync and serial)."""
         return self.trainer.learned or not self.sampler.within_rollout
 
     def _listen(self) -> bool:
@@ -444,7 +444,7 @@ class Learner:
                         self.trainer.wake.notify()
 
     def _carry_out(self, command: Command, received: float) -> None:
-        """Run a command, in the trainer thread or in the main thread; `_handle` chooses the thread."""
+        """Run a command, in the main thread, the trainer thread, or a thread of `Parts`."""
         members = self.trainer.members
         match command:
             case Load():

@@ -161,7 +161,10 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Run the backward pass. Raises ValueError if the loss has no gradient or depends on an invalid sample."""
+    """Run the backward pass. Raises ValueError if the loss has no gradient, or if loss or gradients are not finite.
+
+    Loss and gradients are not finite if they depend on an invalid sample, because invalid samples contain NaN.
+    """
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
     loss.sum().backward()
@@ -177,7 +180,10 @@ ROWS = 5
 
 
 def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
-    """Return random samples of two policies, [2, T, ROWS, ...]. In row 0 an episode ends, and a step is invalid."""
+    """Return example samples of two policies, [2, T, ROWS, ...]. In row 0 an episode ends, and a step is invalid.
+
+    Float fields are random. Observations, actions, `truncated` and `first` are 0.
+    """
     drawn = torch.Generator().manual_seed(0)
     sizes = {"action": spec.action.components, "state": state_size}
     dtypes = {"bool": torch.bool, "float32": torch.float32, "action": getattr(torch, spec.action.dtype)}
@@ -200,6 +206,8 @@ def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
 @torch.no_grad()
 def check_targets(settings: UpdateSettings, values: Mapping[str, float], samples: Samples) -> None:
     """Compute an algorithm's advantages or targets as updates do. Raises ValueError with a one-line message.
+
+    An algorithm with a custom `backward` is not checked.
 
     values: values of all hyperparameters, by name.
     """

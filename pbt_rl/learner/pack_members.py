@@ -54,7 +54,7 @@ class PackMembers:
     def place_first(self, loads: Iterable[Load]) -> None:
         """Register the initial members, which are already in their slots.
 
-        Load their states, except newly initialised weights, which the pack already has.
+        Load their states, except weights that are initialised for generation 0, which the pack already has.
         """
         for load in loads:
             assert load.member is not None

@@ -144,7 +144,7 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """True if an actor waits for actions of all its vector envs, except vector envs under construction."""
+        """True if an actor waits for actions of all its vector envs, except those without a first step."""
         working = {u.wake_fd for u in self.vector_envs if u.taken and not u.has_step}
         return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
@@ -223,7 +223,10 @@ class Sampler:
         vector_env.taken += 1
 
     def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
-        """Record finished episodes, except episodes that started before the member entered the slot."""
+        """Record finished episodes. Update `frames`.
+
+        Leave out episodes that started before the member entered the slot, and episodes that `spread_phases` truncates.
+        """
         step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip

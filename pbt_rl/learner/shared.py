@@ -45,7 +45,7 @@ class SlotMember:
     """Index of the member in `SharedState.members`."""
     generation_of: dict[int, int]
     """Shaping version of the slot -> the member's generation, for versions since the member entered the slot. Versions
-    that no running episode has are removed."""
+    that no running episode has are removed later."""
     evaluations: set[int] = field(default_factory=set)
     """Shaping versions under which the member was evaluated."""
 
@@ -63,7 +63,8 @@ class PackState:
     weights_version: NDArray[np.int64]
     """Number of published optimiser steps of each slot. A load of other weights does not reset it."""
     lineage_version: NDArray[np.int64]
-    """Number of loads of other weights into each slot. Rollouts with a lower number are outdated."""
+    """Number of times that the weights in each slot were replaced or discarded. Rollouts with a lower number are
+    outdated."""
     slot_members: list[SlotMember | None]
     """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
@@ -148,9 +149,9 @@ class LearningCounts:
     discarded: int = 0
     """Total number of discarded rollouts. A rollout that two policies discard counts twice."""
     learning_seconds: float = 0.0
-    """CPU seconds of updates, including the threads of `Parts`."""
+    """CPU seconds of the trainer's thread in updates, and of the threads of `Parts`."""
     gpu_seconds: float | None = None
-    """Total GPU seconds of updates. None on a CPU."""
+    """Total GPU seconds of updates. None on a CPU, and before the end of the first update."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -170,7 +171,7 @@ class LearningCounts:
         """Count a member's optimiser steps, and add the statistics of these steps.
 
         An optimiser step with a non-finite gradient is counted in `steps_left_out`, any other step in `steps_done`. A
-        step without samples is not counted.
+        step in which the member was not active (`ACTIVE`) is not counted.
 
         stats: statistic -> its value in each optimiser step.
         """
@@ -219,7 +220,7 @@ class SharedState:
     """Slots whose recurrent state must be zeroed before the next inference batch."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
     """One array [R] per vector env: shaping version of each row's last finished episode, or -1 if no episode of the row
-    has finished. A device simulator has one array [P]."""
+    has finished. A device simulator has one array [P]: shaping version of each slot after the last rollout, or -1."""
 
     @classmethod
     def new(

@@ -5,10 +5,11 @@
     waits for    enough rollouts for a batch, or a command
     runs in      a separate thread (async), or the main thread (sync, serial)
 
-A command runs between two optimiser steps, and therefore waits for at most one optimiser step, or for the preparation
-of a batch. In async mode with packing `loop` on a CPU, commands also run during an optimiser step: in the main thread,
-or in a thread that learns another policy. A command then waits only while a policy's state is written. The lock
-`Updater.changing` protects the state of policies.
+In the modes sync and serial, a command runs between two updates. In async mode, a command runs between two optimiser
+steps, and therefore waits for at most one optimiser step, or for the preparation of a batch. In async mode with packing
+`loop` on a CPU, commands also run during an optimiser step: in the main thread, or in a thread that learns another
+policy. A command then waits only while a policy's state is written. The lock `Updater.changing` protects the state of
+policies.
 """
 
 from __future__ import annotations
@@ -232,7 +233,9 @@ class Trainer:
         return make_batch(of_vector_envs, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
-        """Return a mask [P, K]: True if policy p learns from rollout k. Update the statistics of rollout age.
+        """Return a mask [P, K]: True if policy p learns from rollout k.
+
+        Update the number of discarded rollouts, and the statistics of rollout age.
 
         Rollouts of replaced weights and too old rollouts are discarded. Rollouts of empty slots and of evaluated
         members are not used either, but do not count as discarded.

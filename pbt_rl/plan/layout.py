@@ -63,7 +63,10 @@ class PackPlan:
 
     @property
     def episodes_of_score(self) -> int:
-        """Number of episodes in one reported score: 1, or (device simulators) the number of rows of a row group."""
+        """Least number of episodes in one reported score: 1, or (device simulators) the number of rows of a row group.
+
+        A score of a device simulator may be a mean over several rounds.
+        """
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
@@ -98,7 +101,7 @@ class Plan:
 
     @property
     def actors(self) -> int:
-        """Total number of actor processes."""
+        """Total number of actors."""
         return sum(p.actors for p in self.packs)
 
     @property
@@ -152,7 +155,7 @@ def make_plan(
 
     agents: number of agents per environment. Each agent is one row.
     lay_out: function that makes the plan for a device simulator. None: plan actors.
-    pictures: True if a CNN on images takes most of the policy's time.
+    pictures: True if a built-in CNN encodes images, which takes most of the policy's time.
     """
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
@@ -267,7 +270,8 @@ def _threads(config: Config, cpus: int, learners: int) -> int:
 def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: int) -> tuple[int, int]:
     """Return the number of threads of a learner on the CPU, and the number of parts of a minibatch.
 
-    With parts, all learners share PARTS_SHARE of the cores, rounded up. All parts have the same number of threads.
+    With parts, all learners by default share PARTS_SHARE of the cores, rounded up. All parts have the same number of
+    threads.
 
     usual: number of threads without parts, for a minibatch that is too small to be divided.
     """

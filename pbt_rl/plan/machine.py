@@ -26,7 +26,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Count the cores that the affinity and the cgroup quota allow, and the GPUs that torch finds."""
+        """Count the cores and GPUs that this process may use (`available_cpus`, `usable_gpus`). Raises ConfigError."""
         import torch  # noqa: PLC0415 - slow, and not needed by actors
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))
@@ -36,7 +36,7 @@ def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
     """Return the number of GPUs that CUDA can use. With MIG, CUDA can use only one slice.
 
     counted: number of GPUs according to torch, which counts cards without initialising CUDA. This number is returned if
-    CUDA cannot be asked.
+    it is below 2, or if CUDA cannot be initialised.
     """
     if counted < 2:
         return counted
@@ -73,7 +73,7 @@ def _cpu_quota(folder: Path) -> float:
 
 
 def number_in(path: Path) -> int:
-    """Read a number from a kernel file. Return -1 if the file contains no number."""
+    """Read a number from a kernel file. Return -1 if the file cannot be read or contains no number."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def number_in(path: Path) -> int:
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
     """Return the folders of this process's cgroups and their ancestors, for a controller such as "cpu".
 
-    Some of these folders may not exist: in a container, only the top folder exists.
+    Some of these folders may not exist: in a container, often only the top folder exists.
     """
     found = {cgroups, cgroups / controller}
     try:

@@ -4,13 +4,14 @@ The sizes limit the rollout age (the optimiser steps between acting and learning
 Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. These U rollouts of U vector
 envs are U / k batches of k rollouts. The learner may learn from two more batches before it learns from the rollout: one
 batch may be in progress, and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs *
-minibatches). The plan uses half of --learner.max-policy-lag. The other half is a reserve for delays:
+minibatches). Planned sizes satisfy these conditions, unless the user has set b:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
-U = k is always allowed. Therefore, the size of the batch limits the number of rows: on a machine with many cores,
-vector envs are small or some cores have no actor. In the modes sync and serial, k = U, because all vector envs wait
-during an update. Exception: for an algorithm with one optimiser step per vector env, k may be 1.
+Half of --learner.max-policy-lag is a reserve for delays. U = k is always allowed. Therefore, the size of the batch
+limits the number of rows: on a machine with many cores, vector envs are small or some cores have no actor. In the modes
+sync and serial, k = U, because all vector envs wait during an update. Exception: for an algorithm with one optimiser
+step per vector env, k may be 1.
 
 Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per
 batch.
@@ -29,7 +30,8 @@ MIN_VECTOR_ENV_ROWS = 32
 MIN_POLICY_ROWS = 8
 """Target number of rows of one policy. With fewer rows, a forward pass does not fill the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS would be too old.
+"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS would be too old. Vector envs
+have fewer rows only if every plan has flaws, or if the user has set the rows.
 
 With fewer rows, the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 us with 4 rows, and 20 us
 with 2 rows. Atari hardly differs. In the modes sync and serial, the minimum is half of this number, because cores are
@@ -53,7 +55,7 @@ BATCHES_PLANNED = 10
 LAG_PLANNED = 0.5
 """Fraction of --learner.max-policy-lag that the plan uses."""
 LAG_OF_QUEUE = 2
-"""Maximum number of batches between the end of a rollout and the end of the update that learns from this rollout."""
+"""Maximum number of other batches from the end of a rollout to the start of the update that learns from it."""
 EVEN = 1.1
 """Maximum ratio between two members' numbers of actors, rows or steps per batch. With a larger ratio, members train at
 different speeds."""
@@ -88,11 +90,11 @@ class Flaws(NamedTuple):
     far: float
     """Relative difference between planned and requested batch if it exceeds FAR_BATCH, else 0."""
     uneven_batches: bool
-    """Policies have different batch sizes."""
+    """Batch sizes of policies differ by more than EVEN."""
     uneven_rows: bool
-    """Policies have different numbers of rows."""
+    """Numbers of rows of policies differ by more than EVEN."""
     thin: bool
-    """Vector envs have fewer rows than the minimum."""
+    """A vector env has fewer rows than the minimum."""
 
 
 def uneven(numbers: Sequence[float]) -> bool:
@@ -121,7 +123,8 @@ class Sizing:
     on_policy: bool = False
     """True in the modes sync and serial, where all vector envs wait during an update."""
     per_vector_env: bool = False
-    """True if the algorithm takes one optimiser step per rollout of a vector env, if rollouts are then not too old."""
+    """True if the algorithm takes one optimiser step per rollout of a vector env. Then k = 1, or more to avoid too old
+    rollouts."""
     on_gpu: bool = False
     """True if all learners have a GPU."""
 
@@ -143,7 +146,10 @@ class Sizing:
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
-        """Return the minimum and the maximum rollout age, in optimiser steps."""
+        """Return the planned minimum and maximum rollout age, in optimiser steps. With `on_policy`: 0, 0.
+
+        With `on_policy` and k < U, rollouts may be older, because batches are learned from one after another.
+        """
         if self.on_policy:
             return 0, 0
         full = max(vector_envs, 1) / rollouts
@@ -156,7 +162,7 @@ class Sizing:
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
         """Choose b and k of each pack, with about equal rows for all policies. Return the flaws and the sizes.
 
-        vector_envs, slots: U and P of each pack.
+        If the user has set b, only k is chosen. vector_envs, slots: U and P of each pack.
         """
         if self.envs:
             sizes = [self._of(n, self.envs) for n in vector_envs]
@@ -165,7 +171,11 @@ class Sizing:
         return min(found, key=lambda one: (one[0], self._cost(one[1])))
 
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
-        """Yield candidate sizes. In the pack with most vector envs, b ranges from the value for k = U to the target."""
+        """Yield candidate sizes. In the pack with most vector envs, b ranges from the value for k = U to the target.
+
+        Exceptions: with `per_vector_env`, b is the target. With `on_policy`, b is the value for k = U, rounded down or
+        up.
+        """
         most = max(vector_envs)
         least = self.batch_rows / most / self.agents
         last = self.wanted_envs // self.agents
@@ -241,13 +251,14 @@ def plan_actors(
 ) -> tuple[Sizing, list[int]]:
     """Choose the sizing, and the number of actors of each pack.
 
-    With GPUs, the first possible plan is used, unless the user has set the rows. Up to a tenth of the actors of a plan
-    may be missing:
+    With GPUs, the first possible plan of this list is used, unless the user has set the rows:
 
     1. All cores have an actor, and vector envs have at least LEAST_GPU_ROWS rows.
     2. One core per learner has no actor, and vector envs have at least LEAST_SPARE_ROWS rows. If these cores are more
        than a tenth of all cores, they have actors, too.
     3. One core per learner has no actor, and vector envs may be smaller.
+
+    Up to a tenth of the actors of plans 1 and 2 may be missing. Without GPUs, the plan has about `wanted` actors.
 
     wanted: preferred number of actors. With GPUs, this number leaves a core without actors to each learner.
     members, slots: number of members and number of slots of each pack.

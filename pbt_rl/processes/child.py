@@ -1,8 +1,8 @@
 """Child processes: new Python interpreters that die with their parent and exchange pickled messages over a socket.
 
-`multiprocessing` is not used, because its spawn method runs the user's main module again in every child, and because
-its resource tracker is another process that can leak. A child inherits its file descriptors, and its first message
-contains all other data. Exception: a `Waiting` child receives both in later messages.
+`multiprocessing` does not start these processes, because its spawn method runs the user's main module again in every
+child, and because its resource tracker is another process that can leak. A child inherits its file descriptors, and its
+first message contains all other data. Exception: a `Waiting` child receives both in later messages.
 
 A keeper (`keeper.py`) runs between parent and child. The keeper collects the child's output and kills the child's
 descendants. A child counts as ended when its keeper has ended. The keeper ends after all descendants of the child, or
@@ -145,7 +145,7 @@ class Program:
     def _hear(self) -> None:
         """Receive a message of the keeper: the program's process id, or the program's last output.
 
-        Raises ProcessLookupError if no message arrives within PID_SECONDS.
+        Raises ProcessLookupError if no message arrives within PID_SECONDS, or if the keeper has ended.
         """
         self._line.settimeout(PID_SECONDS)
         try:

@@ -25,7 +25,7 @@ The keeper is a separate program without imports from pbt_rl. It starts in a few
     SCRATCH   folder that is removed at the end, or empty
     COMMAND   command of the child
 
-The parent may send other values of LABEL and LOG later.
+If LOG is empty, the parent may send LABEL and LOG later.
 
 `bind` runs COMMAND without a keeper, in a new session and with the descriptors 0 to 2. The program gets SIGNAL when its
 parent ends. `bind` suffices for a program that has no children, or that ends its children itself.
@@ -55,11 +55,11 @@ the child's process. ENDED precedes the last output, and is sent when all descen
 over.
 """
 TAIL_BYTES = 4000
-"""Size of the last output that the parent receives."""
+"""Maximum size of the last output that the parent receives."""
 FILE_BYTES = 1 << 20
 """Maximum size of a log. A full log is renamed to `LOG.1` and replaces the previous `LOG.1`."""
 KEPT_BYTES = 1 << 16
-"""Size of the last output that the keeper keeps in memory. A long crash trace fits."""
+"""Maximum size of the last output that the keeper keeps in memory. A long crash trace fits."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
 """Pause after a failed write to the log."""

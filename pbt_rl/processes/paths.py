@@ -14,7 +14,7 @@ _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
 
 
 def working_directory_last() -> None:
-    """Move the working directory from the start of `sys.path` to the end."""
+    """Move the working directory from the start of `sys.path` to the end. If it is missing, append it."""
     here = _working_directory()
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]

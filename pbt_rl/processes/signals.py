@@ -2,7 +2,7 @@
 
     first Ctrl-C     save the run and end it
     second Ctrl-C    end without waiting. If the main thread hangs, for example in a write to a slow disk, a timer ends
-                     the process after EXIT_SECONDS, and the kernel kills its children
+                     the process after EXIT_SECONDS, and the kernel and the keepers kill its children
 
 Python allows handlers only in the main thread. Therefore, a run in another thread has no handlers. While the main
 thread runs C code that holds the GIL, neither handlers nor the timer run. An example is a step of an environment in

@@ -67,8 +67,8 @@ class Acceleration:
     def record(self, sampler: AnySampler, trainer: Trainer) -> str:
         """Capture inference batches and optimiser steps as CUDA graphs. Return a log line, or "".
 
-        The training state stays unchanged. On a CPU, nothing is captured. Inference batches of a device simulator are
-        captured later, in their third run.
+        The training state stays unchanged. On a CPU, nothing is captured. Inference batches of vector envs are captured
+        in async mode only. Inference batches of a device simulator are captured later, in their third run.
 
         Call `record` before other threads start, because the first CUDA calls of a thread would break a capture.
         """

@@ -81,7 +81,7 @@ class _Bucket:
 class RecordedSampler(Sampler):
     """Sampler that runs inference by CUDA graphs if possible.
 
-    A dummy vector env pads inference batches to a recorded size. Therefore `memory` has room for an additional vector
+    A dummy vector env pads inference batches to a captured size. Therefore `memory` has room for an additional vector
     env and an additional rollout.
     """
 
@@ -111,7 +111,10 @@ class RecordedSampler(Sampler):
         self.replays.restart()
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
-        """Run inference in batches of at most MOST_VECTOR_ENVS vector envs."""
+        """Run inference by CUDA graphs, in batches of at most MOST_VECTOR_ENVS vector envs.
+
+        If no graph can be used, run one inference batch eagerly.
+        """
         # With packing `loop`, a graph depends on the set of idle slots.
         depends = self._pack.packing == "loop" and any(self._pack.idle)
         if self.replays.recorder is None or depends or not all(u.taken for u in ready):

@@ -249,7 +249,11 @@ class CudaRecorder:
             )
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """Capture a program. After a capture that could not be ended, every further call raises RuntimeError."""
+        """Capture a program.
+
+        Raises RuntimeError if `carry_out` has found a call that cannot be captured, and after each capture that could
+        not be ended.
+        """
         with _ONE_AT_A_TIME:
             if self._refusal or _BROKEN:
                 raise RuntimeError(self._refusal or "an earlier capture failed and could not be ended")

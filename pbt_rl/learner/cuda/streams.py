@@ -54,7 +54,7 @@ class CudaStreams(Streams):
             current.wait_stream(self._branch(current, branch))
 
     def _branch(self, current: torch.cuda.Stream, number: int) -> torch.cuda.Stream:
-        """Return a branch of a stream. Acting, learning and the capture of graphs have separate branches."""
+        """Return a branch of a stream. Each stream has separate branches."""
         key = current.cuda_stream, number % BRANCHES
         if key not in self._branches:
             self._branches[key] = torch.cuda.Stream(self._device, priority=current.priority)

@@ -2,9 +2,9 @@
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
-The last final observation of each row in a rollout is stored. One forward pass at the end of the rollout computes the
-values of these observations. On a GPU, the pass runs even if no row reached a time limit, because a check would need a
-synchronisation.
+For each row, the final observation at the last time limit in a rollout is stored. One forward pass at the end of the
+rollout computes the values of these observations. If the environment returns final observations, the pass runs on a GPU
+even if no row reached a time limit, because a check would need a synchronisation.
 
 If a row reaches several time limits in a rollout, only the last limit uses the stored observation. Each earlier limit
 uses the value of the last observation before this limit. If an environment returns no final observations, all limits
@@ -24,7 +24,7 @@ from pbt_rl.learner.simulators.rounds import nowhere
 
 
 class FinalObservations:
-    """Storage of the last final observation of each row in a rollout."""
+    """Storage of the final observation at the last time limit of each row in a rollout."""
 
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device

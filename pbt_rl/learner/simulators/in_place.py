@@ -53,7 +53,8 @@ def batch_in_place(
 ) -> BatchInPlace:
     """Create a batch of views, without a copy.
 
-    Resets are same-step: every transition is valid, and episode starts (`first`) only zero the recurrent state.
+    Resets are same-step: every transition of a usable policy is valid, and episode starts (`first`) only zero the
+    recurrent state.
 
     obs: observations, name -> [P, T or more, B, ...], single frames.
     fields: other rollout fields, name -> [P, T or T+1, B, ...] (`state`: [P, B, S]).

@@ -52,9 +52,9 @@ class Played:
     final_obs: bool = False
     """True if the simulator returns final observations."""
     adapted: bool = False
-    """True if an adapter of pbt_rl wraps a third-party simulator."""
+    """True if pbt_rl contains the simulator's class, which is mostly an adapter of a third-party simulator."""
     waits: Counter[str] = field(default_factory=Counter)
-    """Source line -> number of synchronisations."""
+    """Call and source line -> number of synchronisations."""
     broke: str = ""
     """Error that ended the run. Empty without an error."""
 
