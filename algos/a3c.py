@@ -59,8 +59,8 @@ def n_step_targets(
 
 RATE_FACTOR = 3.0
 """Ratio of a3c's learning rate (RMSProp) to the recipe's learning rate (Adam, for appo). On CartPole 3e-3 is better
-than 1e-3 (docs/lab/agents.md). On Breakout, after a million frames, 1.5e-3 is better than 7.5e-4 (docs/lab/games.md).
-A2C's reference implementation has about 7.5e-4."""
+than 1e-3 (docs/lab/results/a3c.csv). On Breakout, after a million frames, 1.5e-3 is better than 7.5e-4
+(docs/lab/games.md). A2C's reference implementation has 7e-4."""
 
 
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:

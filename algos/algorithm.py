@@ -38,7 +38,7 @@ class Present(NamedTuple):
     valid: Tensor
     """[G, T, B] bool: True if the policy learns from the step"""
     return_scale: Tensor
-    """[G] root mean square of returns; 1 if returns are not normalised"""
+    """[G] scale of normalised values, see `normalizers.return_scale`"""
 
 
 class LossInputs(NamedTuple):
@@ -96,7 +96,7 @@ class OwnStep(NamedTuple):
     hypers: Hypers
     """Values of the hyperparameters in `Algorithm.loss_hypers`"""
     return_scale: Tensor
-    """[G] root mean square of returns; 1 if returns are not normalised"""
+    """[G] scale of normalised values, see `normalizers.return_scale`"""
     observe_returns: Callable[[Tensor], None]
     """Updates the statistics of returns. The argument is the value targets of the first T' steps, [G, T', B] in reward
     units."""
@@ -129,9 +129,9 @@ class Algorithm:
     """Returns value targets (reward units) and advantages of a minibatch, [G, T, B]."""
     optimizer: Optimizer
     loss_hypers: tuple[str, ...]
-    """Hyperparameters that `loss` reads."""
+    """Hyperparameters that `loss` or `backward` reads."""
     statistics: Mapping[str, str]
-    """Name of each statistic that `loss` returns -> one line that explains it."""
+    """Name of each statistic of `loss`, `auxiliary` or `backward` -> one line that explains it."""
     hypers: type | None = None
     """Dataclass of hyperparameters that only this algorithm has, in addition to `LearnerHypers`."""
     target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
@@ -139,8 +139,8 @@ class Algorithm:
     V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
     """Returns advantages [G, T, B] for all epochs over a batch. If the function returns advantages and
-    the network has no recurrent core, minibatches consist of single steps. If the field is None or the function returns
-    None, `targets` runs for each minibatch."""
+    the network has no recurrent core, the batch is split into minibatches of single steps. If the field is None or the
+    function returns None, `targets` runs for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
@@ -151,8 +151,7 @@ class Algorithm:
     """Auxiliary loss on a replay, if any."""
     backward: Callable[[OwnStep], Stats] | None = None
     """Custom backward pass, for losses that need more than a policy's outputs at one step. The function returns
-    statistics, [G] each, and replaces `loss`, `targets` and `fixed_advantage`. The network must have a recurrent core.
-    """
+    statistics, [G] each, and replaces `loss`, `targets` and `auxiliary`. The network must have a recurrent state."""
     proximal: bool = False
     """True: `loss` supports `UpdateSettings.proximal`. The centre of the trust region is `old_log_prob`, and `loss`
     weights each sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
@@ -179,7 +178,7 @@ class Algorithm:
         return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary, own)
 
     def check(self) -> None:
-        """Raise ValueError if a field has the wrong type, because users write algorithms."""
+        """Check the types of most fields, because users write algorithms. Raises ValueError."""
         functions = ["recipe", "network", *(() if self.backward else ("loss", "targets"))]
         functions += [name for name in ("fixed_advantage", "backward") if getattr(self, name) is not None]
         texts = (list, tuple, set, frozenset)
@@ -204,5 +203,5 @@ class Algorithm:
 
     @property
     def measures_kl(self) -> bool:
-        """True if the learning rate can be adapted to the KL divergence."""
+        """True if the statistics include the KL divergence, as `kl`."""
         return "kl" in self.statistics

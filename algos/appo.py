@@ -1,12 +1,12 @@
-"""APPO: PPO on rollouts that were sampled asynchronously by older weights.
+"""APPO: asynchronous PPO, on rollouts that older weights may have sampled.
 
-The ratio and the value are clipped (Schulman et al. 2017). Advantages come from GAE or are corrected by V-trace
-(Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
+The ratio is clipped (Schulman et al. 2017), and the value as in the authors' reference implementation. Advantages come
+from GAE or are corrected by V-trace (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
-By default, the clip is centred on the policy before the update. The behaviour policy is then used only for the
-importance weight (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a
-clip around the behaviour policy (`--learner.no-proximal`), successive batches of old rollouts are clipped around the
-same old policy.
+By default, the clip is centred on the policy before the update (Hilton, Cobbe and Schulman 2022, "Batch size-invariance
+for policy optimization", section 2). An importance weight then corrects for the older behaviour policy. With a clip
+around the behaviour policy (`--learner.no-proximal`), successive batches of old rollouts may be clipped around the same
+old policy.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def ppo_loss(
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
     Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in the authors' reference implementation. The
-    importance weight is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The importance weight is 1 if the `old` inputs
-    come from the behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+    importance weight is pi_prox / pi_behav of Hilton et al. 2022, section 2, with an upper limit. It is 1 if the `old`
+    inputs come from the behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see
+    `APPO.statistics`.
 
     `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Value and gradient of
     the estimate are unbiased for actions of the old policy. Of the old policy, the estimate needs only the log_prob of

@@ -3,7 +3,7 @@
 `cut_TB` marks steps before which a core truncates backpropagation through time. The state continues through these
 steps. If `cut_TB` is None, gradients flow back to the first step.
 
-GRU's update gate and LSTM's forget gate have an initial bias of 1 (Jozefowicz et al. 2015). With a bias of 0 the state
+LSTM's forget gate (Jozefowicz et al. 2015) and GRU's update gate have an initial bias of 1. With a bias of 0 the state
 of an untrained core halves at every step, and almost no gradient remains after 64 steps.
 
 Axes: T time, B rows, F features, S recurrent state.

@@ -27,8 +27,8 @@ class NetworkError(ValueError):
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
-"""Gain of the initial weights of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. With
-normalised images, Breakout is learned more slowly with sqrt(2) than with 1 (docs/lab/games.md)."""
+"""Gain of the initial weights of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. In a
+trial on Breakout, a gain of 1 together with normalised returns was better (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -48,7 +48,7 @@ def tanh(x: Tensor) -> Tensor:
     """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
     On AMD CPUs tanh is computed from torch.sigmoid, because torch.tanh would take most of the inference time of a small
-    network. The results differ by at most 2e-7. Other devices, other dtypes and exported networks use torch.tanh.
+    network. The results differ by at most 2e-7. Other processors, other dtypes and exported networks use torch.tanh.
     Time for 1,024 x 64 numbers (torch 2.13 with MKL), without the scaling before and after torch.sigmoid:
 
                    torch.tanh    torch.sigmoid
@@ -191,8 +191,8 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
     """Extract kernel patches: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
 
     The result is a copy of a view with overlapping strides. Numbers are copied in elements of up to 16 bytes, because a
-    GPU's strided copy takes the same time per element of any width. Packing `bmm` uses this function and takes half the
-    time of `vmap` and `loop` on an H200 (docs/reference/gpus.md).
+    GPU's strided copy takes the same time per element of any width. Packing `bmm` uses this function. An earlier form
+    of `bmm` took half the time of `vmap` and `loop` on an H200 (docs/reference/gpus.md).
     """
     *leading, rows, columns, channels = x.shape
     heights, widths = ((n - k) // s + 1 for n, k, s in zip((rows, columns), kernel, stride, strict=True))
@@ -365,7 +365,10 @@ class WordEncoder(nn.Module):
 
 
 def channels_last(image: Tensor) -> Tensor:
-    """Copy [N, C, H, W] to memory with C innermost. permute is used, because vmap does not support memory formats."""
+    """Copy [N, C, H, W] to memory with C innermost, unless it is there already.
+
+    permute is used, because vmap does not support memory formats.
+    """
     return image.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
@@ -398,7 +401,7 @@ class ObsEncoder(Encoder):
     If there are several parts, a linear layer and a ReLU mix their concatenated outputs. A single `WordEncoder` is also
     followed by these, unless its output has the last width.
 
-    The observation LAST is appended to the result without an encoder, unless it is the only observation.
+    A float32 observation LAST is appended to the result without an encoder, unless it is the only observation.
 
     widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
 
@@ -454,7 +457,7 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
 
 
 def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
-    """True if an image is too small for most convolutions. Most small images are grids of codes."""
+    """True for an image that is too small for most convolutions. Most small images are grids of codes."""
     return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
 
 

@@ -29,9 +29,9 @@ worker's LSTM state, and the seed of random goals. Latent states and goals are p
 followed for c steps, even into the next rollout. The start of an episode resets everything except the seed.
 
 Learning recomputes the steps of a rollout and must reproduce the random goals of acting. Therefore a random goal is a
-hash of all observations of the row so far instead of a draw from a generator. Pixels are identical in acting and
-learning. Vectors that are normalised by running statistics are not identical: learning may then compute a different
-goal.
+hash of all observations of the row so far instead of a draw from a generator. Raw pixels are identical in acting and
+learning. Vectors and images that are normalised by running statistics are not identical: learning may then compute a
+different goal.
 
 Axes of one policy: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon.
 """
@@ -58,7 +58,7 @@ from .models import Body, NetInputs, PolicyNet, TwinBody
 from .returns import Trajectories, gae_torch
 
 HORIZON = 10
-"""Horizon c of goals, and dilation r of the manager's LSTM (Vezhnevets et al. 2017, section 5)."""
+"""Horizon c of goals, and dilation r of the manager's LSTM (Vezhnevets et al. 2017, section 4.1)."""
 EXPLORATION = 0.01
 """Probability of a random goal. The paper calls this probability "small" and gives no number. A worker follows the sum
 of 11 goals, so about a tenth of its steps depend on a random goal."""
@@ -74,8 +74,7 @@ class Unrolled(NamedTuple):
     memory: Tensor
     """[T, B, W]: m, the manager's memory before normalisation to a goal"""
     latent: Tensor
-    """[c+T, B, W] the manager's latent states s. The c previous steps are 0 where they belong to an earlier episode
-    than the last of them."""
+    """[c+T, B, W] the manager's latent states s. A previous step is 0 if a later previous step starts an episode."""
     goal: Tensor
     """[c+T, B, W] goals g, unit vectors, with zeros at the same steps as `latent`."""
     episode: Tensor
@@ -231,7 +230,7 @@ def _windows(x: Tensor, reach: int, c: int) -> Tensor:
 
 @torch.no_grad()
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
-    """Hash the observations of a step to one integer, [T, B] int64.
+    """Hash the observations of each step to one integer, [T, B] int64.
 
     If there are uint8 arrays, only the uint8 arrays are hashed. Every eighth row and column of an image is enough,
     because the hashes are summed over steps.

@@ -42,7 +42,10 @@ def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKern
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
-    """True if both functions change a random state of three policies equally. One of the policies is inactive."""
+    """True if both functions change a random state of three policies equally, except for rounding.
+
+    One of the policies is inactive.
+    """
     policies, numbers = 3, BLOCK + 7
     generator = torch.Generator().manual_seed(0)
     state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]

@@ -3,8 +3,9 @@
 Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 
 `hyper` declares a hyperparameter as a field of a frozen dataclass. The docstring below the field is its help text. The
-field becomes an option `--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses that list this name
-(`Algorithm.loss_hypers`). Hyperparameters of a single algorithm are declared in a separate dataclass:
+field becomes an option `--hypers.NAME`. If the algorithm of a run reads the name, each member has a value of it. A loss
+that lists the name (`Algorithm.loss_hypers`) reads `hypers["NAME"]`. Hyperparameters of a single algorithm are declared
+in a separate dataclass:
 
     @dataclass(frozen=True)
     class PenaltyHypers:
@@ -38,10 +39,10 @@ def hyper(
 ) -> Any:
     """Declare a dataclass field that is a hyperparameter.
 
-    bounds: range of initial values and of mutations.
+    bounds: default range of mutations, and range of the default prior.
     legal: range that the algorithm accepts. If it ends at OFF, the option also accepts the word `off`.
-    scale: effect of mutations. `linear`, `log`: multiply the value by a factor. `one_minus`: multiply 1 - value.
-    `integer`: multiply the value and round, with a change of at least 1. The default prior has the same scale.
+    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. `one_minus`: multiply 1 - value.
+    `integer`: multiply the value and round, but change by at least 1. The default prior has the same scale.
     tuned: True if PBT changes this hyperparameter by default.
     common: True if plain `--help` lists the option.
     """
@@ -56,7 +57,7 @@ def hyper(
 
 @dataclass(frozen=True)
 class LearnerHypers:
-    """Hyperparameters of losses, returns and optimisers, shared by all algorithms.
+    """Hyperparameters of losses, returns and optimisers, declared for all algorithms.
 
     Each algorithm lists the names that it reads. Controllers sample values in the order of the fields.
     """
@@ -148,9 +149,8 @@ class FunHypers:
 
 FUN_RECIPES = {
     # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1.
-    # Learning rate and entropy cost are approximate: the appendix of the FuN paper was not available. The
-    # paper has populations of 10 to 80 members on Amidar, Gravitar, Ms. Pacman and Enduro. A step is 4
-    # frames.
+    # The ranges of learning rate and entropy cost are from section 5 of the FuN paper. The PBT paper has
+    # populations of 10 to 80 members on Amidar, Gravitar, Ms. Pacman and Enduro. A step is 4 frames.
     "fun-atari": Recipe(
         "FuN under PBT, Jaderberg et al. 2017.",
         {

@@ -3,7 +3,7 @@
 numba kernels run without the interpreter lock. For few rows, equivalent tensor operations take ten times as long.
 numba caches kernels on disk if the cache folder is writable.
 
-Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
+Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and may run
 concurrently with work on other streams. Kernel launches are asynchronous: the device may run a kernel after the
 launch has returned. Therefore memory is passed to the other stream together with a mark (a position in a stream,
 like a CUDA event). The other stream waits for the mark on the device; no host thread blocks.
@@ -27,7 +27,7 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
-"""Allowed fast-math: fused multiply-add, reciprocals, no signed zeros. These optimisations may change the last bit of a
+"""Allowed fast-math: fused multiply-add, reciprocals, no signed zeros. These optimisations may change the rounding of a
 result. Handling of NaN and order of operations stay exact."""
 
 

@@ -26,7 +26,7 @@ def names() -> tuple[str, ...]:
 
 
 def texts() -> dict[str, str]:
-    """Return the help text of each algorithm by name."""
+    """Return the help text of each algorithm by name, without faulty entry points."""
     return {name: entry.help for name, entry in ALGORITHMS.items()}
 
 

@@ -20,7 +20,7 @@ COMMON_STATISTICS = {
 }
 """Statistics that every built-in actor-critic loss returns."""
 VARIANCE_MIN = 1e-8
-"""Targets with a lower variance count as constant."""
+"""Targets with at most this variance count as constant."""
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
@@ -42,13 +42,16 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Normalise the valid samples of one policy to mean 0 and std 1. Equal samples and invalid samples become 0."""
+    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid samples become 0.
+
+    Equal samples may get any number from -1 to 1, because their mean is rounded.
+    """
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Return 1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets are constant."""
+    """Return 1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if Var[target] <= VARIANCE_MIN."""
     _, (of_target, of_error) = _moments(masked(torch.stack((target, target - value)), valid), valid)
     return torch.where(of_target > VARIANCE_MIN, 1 - of_error / of_target.clamp_min(VARIANCE_MIN), 0.0)
 

@@ -6,9 +6,9 @@
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
 
 The body computes in the dtype of its weights: `net.body.to(torch.bfloat16)` enables bf16. The heads and the recurrent
-state stay float32. Networks work under torch.func.functional_call and under vmap over stacked parameters, because a
-forward pass stores nothing in a module. The recurrent state is an input and an output. Weights are initialised from
-torch's global generator.
+state stay float32. Built-in networks work under torch.func.functional_call and under vmap over stacked parameters,
+because a forward pass stores nothing in a module. The recurrent state is an input and an output. Built-in weights are
+initialised from torch's global generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOG_STD_RANGE = (-5.0, 2.0)
 FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
 """Limits of log stds that are parameters, suitable for actions of any scale (Sample Factory's range). The upper limit
 is needed because the gradient of the entropy bonus never vanishes and would increase the std forever. Below the lower
-limit, float32 cannot separate samples from the mean."""
+limit, float32 cannot separate samples from a large mean."""
 
 
 class Heads(nn.Module):
@@ -42,7 +42,7 @@ class Heads(nn.Module):
     continuous: number of continuous action components. The log stds of these components are the last of the D
     parameters.
     action_std: `free`: log stds are parameters; `state`: log stds are functions of the features.
-    initial_std: initial std of the components, without effect if `action_std` is `state` and the policy head is custom.
+    initial_std: initial std of the components. If `action_std` is `state`, only a linear policy head starts with it.
     policy, value: `linear`, or `module:factory` (see own_parts.py).
     """
 
@@ -70,7 +70,7 @@ class Heads(nn.Module):
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
-        """Heads for the auxiliary losses of an algorithm. Acting does not use these heads."""
+        """Additional heads for the losses of an algorithm. Acting does not use these heads."""
 
     def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map features [..., F] float32 to params [..., D] and value [...].
@@ -136,9 +136,9 @@ def make_model(
 
     Encoding depends on the kind of an observation:
 
-        image        uint8 (C, H, W)    the CNN of `model.encoder`
+        image        uint8 (C, H, W)    the CNN of `model.encoder`; an MLP if `model.encoder` is `mlp`
         text         int32 (L,)         `WordEncoder`
-        LAST         name               appended to the features (Espeholt et al. 2018, Figure 3)
+        LAST         name, float32      appended to the features (Espeholt et al. 2018, Figure 3)
         ACTION_MASK  name               not encoded; masks the logits (`mask_logits`)
         other        flattened          MLP
 

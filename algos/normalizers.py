@@ -105,9 +105,9 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the observations in `obs_sizes`. Images get the dtype `pixels`.
+        """Shift, scale and clip the observations in `obs_sizes`. Other observations are returned unchanged.
 
-        Other observations are returned unchanged.
+        Images get the dtype `pixels`. Vectors and images below SMALLEST_PICTURE become float32.
         """
         out = dict(obs_GTB)
         for name in self.obs_sizes:
@@ -178,5 +178,8 @@ def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def return_scale(stats: Mapping[str, Tensor], span: slice) -> Tensor:
-    """Return the running root mean square of returns, [G]. Minimum: RETURN_SCALE_MIN. Without normalisation: 1."""
+    """Return the scale of normalised values, [G]: the running root mean square of returns, at least RETURN_SCALE_MIN.
+
+    If returns are not normalised, the scale is 1, or the scale of a loaded state (--init-from).
+    """
     return stats["return_square"][span].clamp(min=RETURN_SCALE_MIN**2).sqrt()

@@ -1,7 +1,7 @@
 """Storage of observations on a pack's device, and frame stacking there.
 
-An observation is copied from host to device once, when it arrives. With frame stacking, a rollout stores single frames,
-which takes a quarter of the memory. Observations usually take most of a learner's memory.
+An observation of a vector env is copied from host to device once, when it arrives. With frame stacking, a rollout
+stores single frames, which takes a quarter of the memory. Observations usually take most of a learner's memory.
 
 A stack has one int32 per pixel, with the newest frame in the highest byte. Viewed as bytes, a stack is a channels-last
 image of 4 channels, without a copy. Acting pushes each new frame onto the stacks of its vector env. Learning builds the

@@ -1,7 +1,7 @@
 """Adam and RMSProp for stacked policies, with one value of each hyperparameter per policy.
 
-On a CPU a numba kernel updates one policy after another, without the GIL. On other devices one fused kernel
-(fused.py) or torch operations update all policies together.
+On a CPU a numba kernel updates one policy after another, without the GIL. On other devices one fused kernel (Adam,
+fused.py) or torch operations update all policies together.
 
 Axes: G policies to update, N parameters of a policy.
 """
@@ -25,8 +25,8 @@ ADAM_EPS = 1e-5
 """Epsilon of Adam, as in PPO's reference implementations. With 1e-6 Breakout is learned more slowly
 (docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
-"""Epsilon of RMSProp, added inside the square root, as in A3C and GA3C. A3C and GA3C use 0.1, because their losses are
-sums over steps. The gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
+"""Epsilon of RMSProp, added inside the square root, as in A3C and GA3C. GA3C uses 0.1 for losses that are sums over
+steps. The gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
     """Step each policy whose factor is not 0 by Adam, in place (Kingma & Ba 2015, Algorithm 1, bias-corrected)."""
     mean_GN, square_GN = moments
     beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
-    # The bias correction 1 - beta^t is exact only if PBT has never changed beta.
+    # The bias correction 1 - beta^t is exact only if beta has never changed.
     correction1_G, correction2_G = 1 - torch.stack((beta1_G, beta2_G)).double() ** g.steps_G
     step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()

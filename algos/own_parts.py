@@ -1,4 +1,4 @@
-"""Custom network modules: construction, calls, and error messages.
+"""Custom network modules: construction, calls, checks, and error messages.
 
 Axes: T time, B rows, N samples, F features, S recurrent state.
 """
@@ -25,7 +25,9 @@ from .encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image,
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
-    """Build a module by a user's factory. Raises ValueError if the factory fails or returns no module.
+    """Build a module by a user's factory.
+
+    Raises ValueError if the factory cannot be imported, fails, or returns no module.
 
     part: name of the part in messages, such as "encoder".
     """
@@ -92,7 +94,10 @@ def constant_inputs(name: str, inputs: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def version(x: Tensor) -> int:
-    """Return the number of writes to a tensor. It detects writes that change no value of an example."""
+    """Return the number of in-place writes to a tensor, which includes writes that change no value.
+
+    Tensors of inference mode have no such number; the result is then 0.
+    """
     return 0 if x.is_inference() else x._version  # noqa: SLF001 - torch has no public name
 
 
@@ -118,9 +123,10 @@ def weights_dtype(module: nn.Module) -> torch.dtype:
 
 
 def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
-    """Call a custom module. Raises NetworkError for any exception of the module except OutOfMemoryError.
+    """Call a custom module.
 
-    bfloat16 modules are called under torch.autocast, because some inputs are float32.
+    Raises NetworkError for any exception of the module except OutOfMemoryError and KeyboardInterrupt. bfloat16 modules
+    are called under torch.autocast, because some inputs are float32.
 
     name: name of the module in messages, such as "encoder 'my_net:small'".
     """
@@ -145,7 +151,7 @@ def failed(name: str, error: BaseException, when: str = "") -> str:
 
 
 def described(value: Any) -> str:
-    """Describe shapes and dtypes of nested tensors."""
+    """Describe shapes and dtypes of nested tensors, and types of other objects."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, dict):
@@ -161,7 +167,7 @@ def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
 
 
 def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
-    """Raise NetworkError if weights of a custom module cannot be trained. out: result of a forward pass."""
+    """Raise NetworkError if a custom module has trainable weights, but its result `out` has no gradient."""
     trained = any(parameter.requires_grad for parameter in module.parameters())
     if trained and not out.requires_grad and not torch.is_inference_mode_enabled():
         raise NetworkError(
@@ -191,7 +197,8 @@ def check_numbers(name: str, out: Tensor) -> None:
 def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
     """Check the results of a custom module in evaluation mode.
 
-    Raises NetworkError if a result has NaN, or if the result for a sample depends on other samples.
+    Raises NetworkError if a result has NaN, or if the result for a sample depends on other samples. Random results are
+    only checked for NaN.
 
     both: input of two samples. first: its first sample alone.
     """
@@ -280,8 +287,8 @@ class UserCore(Core):
     factory(features) returns an nn.Module with the attribute `state_size`, the size S of the core's state (0: none).
     The module's forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B,
     S]). G is the width of the returned features. forward must zero the state where a step is `first`. If forward has a
-    fourth parameter `cut` ([T, B] bool), forward must truncate gradients before the steps in `cut`. Otherwise gradients
-    flow back to the first step.
+    fourth parameter `cut` ([T, B] bool or None), forward must truncate gradients before the steps in `cut`. Otherwise
+    gradients flow back to the first step.
 
     A dry run determines G. The dry run also checks that the state is reset at `first`, and that one call for several
     steps gives the same features as one call per step.
@@ -428,7 +435,9 @@ NAMED = 4
 
 
 def check_again(net: nn.Module, again: nn.Module) -> list[str]:
-    """Check that custom modules compute only with weights and inputs. Return warnings of weights without gradient.
+    """Check that custom modules compute only with weights, buffers and inputs. Return warnings.
+
+    The warnings name weights without gradient.
 
     Raises NetworkError. again: second network that was built with the options of `net`.
     """
@@ -483,7 +492,10 @@ def _leaves(outputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
 
 
 def _check_reproducible(part: Own, other: Own) -> None:
-    """Raise NetworkError if equal weights and inputs do not give equal results."""
+    """Raise NetworkError if equal weights and inputs do not give equal results.
+
+    Modules whose results are random in spite of a seeded torch generator are not checked.
+    """
     drawn = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for mine, others in zip(part.parameters(), other.parameters(), strict=True):

@@ -1,8 +1,8 @@
 """Pack: the policies of one device, with all their state stacked as `[P, ...]`.
 
-The parameters of a policy are one flat float32 vector, and every weight tensor is a view of this vector. Therefore
-copying or optimising a policy takes a few operations for any network. A user's `nn.Module` works unchanged, because its
-parameters become views of the vector (see weights.py).
+The parameters of a policy are one flat float32 vector. Every weight tensor is a view of this vector or of a copy of it.
+Therefore copying or optimising a policy takes a few operations for any network. A user's `nn.Module` works unchanged,
+because its parameters become such views (see weights.py).
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state. A slot is an index of the P axis.
@@ -140,7 +140,7 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute `act` without `take_published`. All kernel launches can be captured as a CUDA graph."""
+        """Compute `act` without `take_published`. A CUDA graph can capture this for built-in networks."""
         params, values, states = [], [], []
         for group in self._groups:
             before_each()
@@ -218,7 +218,7 @@ class Pack:
         return value_GTB * self.return_scale(span)[:, None, None]
 
     def return_scale(self, span: slice) -> Tensor:
-        """Return the running root mean square of returns, [G]. Minimum: RETURN_SCALE_MIN. Without normalisation: 1."""
+        """Return the scale of normalised values, [G]; see `normalizers.return_scale`."""
         return return_scale(self.state, span)
 
     def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
@@ -262,7 +262,7 @@ class Pack:
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
         """Return the state of an untrained policy, on the CPU.
 
-        net: the policy's network. None: initialise a network from torch's global generator.
+        net: the policy's network. None: build a network with `make_net`.
         """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])

@@ -1,12 +1,12 @@
 """Learning with several threads on a CPU: one policy per thread, or one part of a minibatch per thread.
 
 torch's threads synchronise after every operation. If actors run on some of the cores, each operation waits for the
-slowest thread. Threads of different policies wait for one another only while a policy's state is written. Threads of
-parts synchronise after the forward pass and after the backward pass. The loss is computed once, from the outputs of all
+slowest thread. Threads of different policies wait for one another while a policy's state is written. Threads of parts
+synchronise after the forward pass and after the backward pass. The loss is computed once, from the outputs of all
 parts.
 
-Only the async mode uses these threads, because they make results irreproducible: gradients of parts are added in the
-order in which the parts end, and this order may change the last bits.
+Only the async mode uses these threads. They make results irreproducible: gradients of parts are added in the order in
+which the parts end, and this order may change the last bits.
 
 Axes: G policies (1 here), T steps, B rows, D distribution parameters, S recurrent state.
 """

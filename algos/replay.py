@@ -264,7 +264,7 @@ class Replay:
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
-    """Stack frames [P, L', S, H, W] as `push_frames` does, to int32 [P, L' - stack + 1, S, H, W].
+    """Stack the `stack` newest frames as `push_frames` does: [P, L', S, H, W] to int32 [P, L' - stack + 1, S, H, W].
 
     begins: [P, L', S] True for the first frame of an episode. Copies of this frame replace the frames before the
     episode.

@@ -1,4 +1,4 @@
-"""GAE and V-trace: advantages and value targets of the rollouts of all policies of a pack.
+"""GAE and V-trace: advantages and value targets of the rollouts of several policies.
 
 Axes: P policies, T steps of a rollout, B rows. `value` has T + 1 steps, because the last transition bootstraps from the
 value of the next observation.
@@ -15,8 +15,9 @@ The unroll length is applied as a mask over the fixed T. Therefore the unroll le
 n-step returns are `gae(lam=1) + value[:, :-1]` (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an
 unroll).
 
-A trace is computed backward over time. On a CPU a numba kernel makes one pass without the interpreter lock. Other
-devices use torch operations, because numba's kernel would need a copy to the host. Tests compare both implementations.
+A trace is computed backward over time. On a CPU, `gae` and `vtrace` call a numba kernel, which makes one pass without
+the interpreter lock. On other devices they use torch operations, because numba's kernel would need a copy to the host.
+Tests compare both implementations.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def vtrace_torch(
 
 
 def _parts(of: Trajectories, unroll_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values, next values, and a mask of transitions after which the trace continues, [P, T, B] each."""
+    """Return values, next values, and a mask of transitions after which the trace continues, [P, T, B] each.
+
+    The mask ignores `valid_PTB`.
+    """
     following_PTB = torch.where(of.terminated_PTB, 0.0, of.value_PT1B[..., 1:, :])
     ended_PTB = of.terminated_PTB | of.truncated_PTB
     step_T1 = torch.arange(1, ended_PTB.shape[-2] + 1, device=ended_PTB.device)[:, None]

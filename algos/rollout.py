@@ -1,7 +1,7 @@
 """Rollouts, and the table of all transition fields of the learner.
 
 A rollout contains T steps of one vector env: observations and fields of the policy on the device of the pack, fields of
-the environment on the host. A field keeps its name from environment to loss:
+the environment on the host. A field keeps its name from the environment to `Samples`:
 
     StepArrays (mailbox) -> Rollout [T, R] -> Batch [P, T, B] -> Samples [G, T, B] -> loss [N]
 
@@ -45,7 +45,10 @@ class Span(Enum):
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """Specification of one field. Fields of the environment are on the host, fields of the policy on the device."""
+    """Specification of one field.
+
+    In a `Rollout`, fields of the environment are on the host, and fields of the policy on the device.
+    """
 
     source: Literal["environment", "policy"]
     span: Span
@@ -85,8 +88,9 @@ class Transitions(Generic[HostArray]):
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
     """The transition reached a time limit. Bootstrap from the final observation."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation starts an episode, so the transition to this observation was a reset. Unwritten entries are
-    False, so that unwritten steps count as valid and the NaN in their other fields reaches the loss."""
+    """The observation starts an episode. With next-step resets, the transition to this observation was a reset.
+    Unwritten entries are False, so that unwritten steps count as valid and the NaN in their other fields reaches the
+    loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -123,7 +127,7 @@ Stacks = Mapping[str, Tensor]
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
-    """Allocate the stacks of a vector env, filled with poison."""
+    """Allocate the stacks of one or more vector envs with `rows` rows in total, filled with poison."""
     return {
         name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
         for name, layout in layouts.items()
@@ -185,7 +189,7 @@ class Memory:
     stacks: dict[str, Tensor]
     """Name -> frame stacks [U, R, H, W]."""
     states: Tensor
-    """[U, R, S], recurrent state before the newest observation"""
+    """[U, R, S], recurrent state for the next inference"""
 
     @classmethod
     def make(cls, of: RolloutShape, rollouts: int, vector_envs: int) -> Memory:
@@ -203,7 +207,7 @@ class Memory:
 
 
 class Rollout(Transitions[NDArray[Any]]):
-    """Reusable buffer for T steps of a vector env, initially filled with poison (NaN, or large numbers).
+    """Reusable buffer for T steps of a vector env, initially filled with poison, such as NaN.
 
     Fields in addition to those of `Transitions`:
 

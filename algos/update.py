@@ -90,7 +90,7 @@ class Steps:
         self._log.write(step, self._span, self._program(part))
 
     def end(self) -> None:
-        """Release the samples, because they take at least as much memory as the state of a member."""
+        """Release the samples, because they may take much memory."""
         self._samples, self._orders = None, ()
 
 
@@ -111,7 +111,7 @@ STOP_AT = 1.5
 """Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Name of a statistic: 0 if the policy had no valid samples, had stopped early, or was dropped from `CurrentSlots`;
+"""Name of a statistic: 0 if the policy had no valid samples, has stopped early, or was dropped from `CurrentSlots`;
 otherwise 1. A step that is skipped because of a non-finite gradient has 1."""
 
 
@@ -160,7 +160,7 @@ class GroupBatch(NamedTuple):
 
 
 class Updater:
-    """Learning of a pack from batches, one policy at a time or all policies together.
+    """Optimiser steps of a pack's groups on batches.
 
     current: slots that may learn.
     stepping: factory of the optimiser steps.
@@ -243,7 +243,7 @@ class Updater:
         while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
             prepared.steps.run(done)
             with self.changing:
-                # False if the weights of all slots were replaced during the step.
+                # False if all slots were dropped during the step.
                 if self.current.host[span].any():
                     self._taken.append((done, group.slots))
             done += 1
@@ -284,7 +284,10 @@ class Updater:
         return self._with_advantages(samples, pack.hypers_of(span))
 
     def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
-        """Add the algorithm's fixed advantages, if any."""
+        """Add the algorithm's fixed advantages, if any.
+
+        With fixed advantages, several minibatches and no recurrent state, divide the rollouts into single steps.
+        """
         algorithm, settings = self._settings.algorithm, self._settings
         if samples.final_value is not None:
             assert algorithm.needs_final_steps is None, algorithm.needs_final_steps

@@ -11,9 +11,9 @@ Heads stay float32. Learning reads the heads from the masters, and acting from a
 The parameters of a network form one flat vector: body, then heads. Convolution weights are stored channels-last
 (`NetLayout`).
 
-A forward pass must never mix layers of two versions of the weights, or of two members. One lock per slot prevents this
-on a CPU. The locks also suffice on a device with a single stream, because a stream runs its work in order.
-For separate streams, see pbt_rl/learner/cuda/streams.py.
+A forward pass of acting must never mix layers of two versions of the weights, or of two members. One lock per slot
+prevents this on a CPU. The locks also suffice on a device with a single stream, because a stream runs its work in
+order. For separate streams, see pbt_rl/learner/cuda/streams.py.
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state, N parameters of one policy (body first, then heads).
@@ -132,7 +132,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Map prefix + name to a parameter view [P, ...] of flat [P, N].
 
-    The gradients of the parameters are views of `grad`, unless `grad` is empty.
+    The gradients of learned parameters are views of `grad`, unless `grad` is empty.
     """
     views = {}
     for segment in segments:
@@ -217,7 +217,7 @@ class Group:
     slots: consecutive slots of the policies.
     span: slice that selects `slots` from a [P, ...] tensor.
     alone: True with packing `loop`: the group is a single policy, whose network is called directly. Otherwise networks
-    run under vmap over stacked parameters, or (with `branches`) each network runs on a separate side stream.
+    run under vmap over stacked parameters, or (with `branches`) each network runs on a side stream.
     branches: streams that provide the side streams. None: no side streams.
     stats, serving_stats: normaliser statistics for learning and for acting.
     parts: threads that compute `forward`. None: the calling thread.
@@ -330,8 +330,8 @@ class _Branches:
     """Networks of all policies, each computed on a side stream (a *branch*).
 
     Small kernels of one policy leave most of a GPU idle. Therefore kernels of several policies run at the same time.
-    autograd runs each backward operation on the stream of its forward operation. Inputs need no gradients, so the
-    current stream does not free the memory of inputs while a branch uses this memory.
+    autograd runs each backward operation on the stream of its forward operation. After the last branch, the current
+    stream waits for all branches (`Streams.join`).
     """
 
     def __init__(self, nets: Sequence[PolicyNet], streams: Streams) -> None:

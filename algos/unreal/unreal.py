@@ -10,8 +10,9 @@
 
 The paper sums each term over 20 steps. Here terms are means over steps, as in a3c.py. Reward prediction has one sample
 per 20 steps, so its weight is divided by 20. Pixel control and value replay each draw as many replayed steps as the
-batch contains. The recurrent state is zero at the start of a replayed sequence. Rewards are the environment's rewards
-after reward clipping. The auxiliary tasks start when the replay contains one sequence, not when the replay is full.
+batch contains. The recurrent state is zero at the start of a replayed sequence. Rewards are those that the policy
+learns from, after shaping and clipping. The auxiliary tasks start when the replay contains one sequence, not when the
+replay is full.
 
 Axes: L steps, S segments of a draw, F features.
 """
@@ -178,7 +179,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     whose recipe selects an MLP keeps it.
     """
     network = {
-        # If the recipe selects an MLP, there is no image, and `unreal_network` raises an error.
+        # An MLP encodes images that are too small for the CNN. Without images, `unreal_network` raises an error.
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": (256,),
         "model.critic": "shared",
