@@ -183,11 +183,17 @@ class Algorithm:
         functions += [name for name in ("fixed_advantage", "backward") if getattr(self, name) is not None]
         texts = (list, tuple, set, frozenset)
         own = self.hypers if isinstance(self.hypers, type) and is_dataclass(self.hypers) else None
+        if self.backward is not None and self.auxiliary is not None:
+            raise ValueError("Algorithm(auxiliary=...) has no effect with backward: add the loss in backward")
         wanted = {
             **{name: (callable(getattr(self, name)), "a function") for name in functions},
             "optimizer": (
                 isinstance(self.optimizer, Optimizer),
                 "an Optimizer, such as pbt_rl.algos.optim.ADAM",
+            ),
+            "auxiliary": (
+                self.auxiliary is None or isinstance(self.auxiliary, Auxiliary),
+                "None or an Auxiliary",
             ),
             "loss_hypers": (isinstance(self.loss_hypers, texts), "a tuple of names"),
             "target_hypers": (isinstance(self.target_hypers, texts), "a tuple of names"),

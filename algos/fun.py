@@ -296,6 +296,11 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
             "algorithm 'fun' has built-in heads: set --model.policy-head linear and --model.value-head linear"
         )
+    if bool(heads.policy.bias.any()):
+        raise ValueError(
+            "algorithm 'fun' has a policy head without biases, so log stds begin at 0: set --model.initial-std 1 or "
+            "--model.action-std shared"
+        )
     net.body = made = FunBody(body.encoder, inputs.core_size)
     net.state_size = made.state_size
     heads.policy = GoalHead(made.width, heads.policy.out_features)
@@ -445,6 +450,8 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
         "model.critic": "shared",
         "model.core": "none",
         "model.core_size": 256,
+        # Random goals are derived from the network's inputs, and must be equal in acting and learning.
+        "learner.normalize_images": False,
         "learner.rollout": 100,
         "hypers.unroll": 100,
     }

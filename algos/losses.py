@@ -42,10 +42,7 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid samples become 0.
-
-    Equal samples may get any number from -1 to 1, because their mean is rounded.
-    """
+    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid and equal samples become 0."""
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 
@@ -60,4 +57,5 @@ def _moments(x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Return the deviations from the mean [..., N] and the variance [...]. Invalid entries of x must be 0."""
     share = shares(valid)
     apart = x - (x * share).sum(-1, keepdim=True)
+    apart = apart - (apart * share).sum(-1, keepdim=True)  # rounding error of the mean
     return apart, (apart.square() * share).sum(-1)

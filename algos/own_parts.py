@@ -69,12 +69,17 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
     """
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield
-    changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
+    changed = [key for key, buffer in module.named_buffers() if not same(buffer, before[key])]
     if changed:
         raise ValueError(
             f"{name} changes its buffers {', '.join(changed)} in forward, but all policies share them: "
             "use a normalisation without running statistics, such as GroupNorm or LayerNorm"
         )
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Check whether two tensors have equal shapes and numbers. NaN equals NaN."""
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 @contextmanager

@@ -100,6 +100,8 @@ class Checks:
     def __init__(self, env: SimulatorEnv, policies: int) -> None:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
+        self._first: tuple[frozenset[str], bool] | None = None
+        """Names of the statistics, and whether there is an objective, in the first step."""
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
         """[P, len(KINDS)] True if a wrong value of the kind has occurred in a row of the slot."""
 
@@ -112,7 +114,7 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check types, shapes and devices of all tensors of a step."""
+        """Check types, shapes and devices of all tensors of a step, and that fields of the first step exist."""
         if not isinstance(step, SimulatorStep):
             self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.simulators.SimulatorStep")
         self.obs(step.obs)
@@ -125,6 +127,15 @@ class Checks:
             self._tensor(step.objective, "objective", "float32", ())
         for name, values in step.stats.items():
             self._tensor(values, f'stats["{name}"]', "float32", ())
+        if self._first is None:
+            self._first = frozenset(step.stats), step.objective is not None
+        stats, has_objective = self._first
+        if missing := sorted(stats - step.stats.keys()):
+            self._fail(
+                f"a step lacks the stats {', '.join(missing)}. Return them in each step, because the first had them"
+            )
+        if has_objective != (step.objective is not None):
+            self._fail("some steps have an objective, and others have none. Return it in each step, or never")
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
         """Record observations that are not finite. The learner makes one call per rollout: NaN mostly persists."""

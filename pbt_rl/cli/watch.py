@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
         return 0
     try:
         server = _server(command, live)
-    except (OSError, TypeError, UnicodeError) as error:  # a host that is no valid name raises the last two
+    except (OSError, TypeError, UnicodeError) as error:  # an invalid host name raises the last two
         raise ConfigError(
             f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
             f"{getattr(error, 'strerror', None) or error}"

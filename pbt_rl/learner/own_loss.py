@@ -16,7 +16,15 @@ from pbt_rl.algos.algorithm import LossInputs, Present, UpdateSettings
 from pbt_rl.algos.batch import Samples
 from pbt_rl.algos.lookup import ALGORITHMS
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.own_parts import check_again, check_backward, constant_inputs, copied, described, failed
+from pbt_rl.algos.own_parts import (
+    check_again,
+    check_backward,
+    constant_inputs,
+    copied,
+    described,
+    failed,
+    same,
+)
 from pbt_rl.algos.rollout import FIELDS, Span
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
@@ -72,7 +80,7 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> tuple[str, ...]:
     with network_errors():
         copied("the network", net)
     others = dict(again.named_buffers())
-    if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
+    if drawn := [name for name, buffer in net.named_buffers() if not same(buffer, others[name])]:
         raise ConfigError(
             f"--model: buffers that differ between two constructions of the network: {', '.join(drawn)}. Policies "
             "share buffers, and checkpoints do not contain buffers. Draw them with torch.Generator().manual_seed(0), "
@@ -163,11 +171,16 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
     """Run the backward pass. Raises ValueError if the loss has no gradient, or if loss or gradients are not finite.
 
+    Raises ValueError, too, if the backward pass raises an exception.
+
     Loss and gradients are not finite if they depend on an invalid sample, because invalid samples contain NaN.
     """
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
-    loss.sum().backward()
+    try:
+        loss.sum().backward()
+    except Exception as error:  # user code may raise any exception
+        raise ValueError(failed(who, error, " in the backward pass")) from error
     gradients = [x.grad for x in (inputs.log_prob, inputs.entropy, inputs.value) if x.grad is not None]
     if not all(bool(x.isfinite().all()) for x in (loss, *gradients)):
         raise ValueError(

@@ -68,10 +68,10 @@ def warn_of_mistakes(spec: EnvSpec) -> None:
         say(f"warning: {mistake}")
 
 
-def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
+def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int, *, check: bool = True) -> Pack:
     """Load the weights and normalisers of a saved member into a new pack of one policy on the CPU.
 
-    policy: the saved member. If its `run` is None, the environment is not checked for changes since training.
+    check: True to check the environment for changes since training.
     Raises ConfigError if the environment has changed so that the network does not fit it, or if the weights do not fit
     the run's config.json or are not finite. Raises CheckpointBroken for a damaged file.
     """
@@ -86,7 +86,7 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
         slots=1,
     )
     checkpoint, member = policy.checkpoint, policy.member
-    if policy.run is not None:
+    if check:
         check_environment(policy.run, spec, say, trains=False)
     path, (tensors, _) = checkpoint.file(member), checkpoint.tensors(member)
     _check_size(config, spec, path, tensors)

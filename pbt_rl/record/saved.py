@@ -154,12 +154,9 @@ class Source:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """Saved member: a member in a checkpoint of a run.
+    """Saved member: a member in a checkpoint of a run."""
 
-    run: folder of the run. None: the environment is known to be that of the run.
-    """
-
-    run: Path | None
+    run: Path
     checkpoint: Checkpoint
     member: int
 

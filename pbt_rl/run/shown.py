@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from pbt_rl.algos.appo import APPO
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
@@ -410,6 +411,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     current = f"with --mode {config.mode} rollouts are always of the current policy"
     opponents = "multi-agent runs have no final evaluation, because scores depend on the opponents"
     tasks = "runs with tasks have no final evaluation, because an episode per task takes too long"
+    extended = config.algorithm.network is not APPO.network
     rules = (
         (longer, "hypers.unroll", f"it is limited by --learner.rollout, {learner.rollout} steps"),
         (
@@ -423,7 +425,11 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
         ),
         (len(model.hidden) > 1, "model.layers", "--model.hidden has a width for each layer"),
-        (model.core == "none", "model.core_size", "the network has no memory (--model.core)"),
+        (
+            model.core == "none" and not extended,
+            "model.core_size",
+            "the network has no memory (--model.core)",
+        ),
         (config.algorithm.learns_per_vector_env, "learner.epochs", per_vector_env),
         (config.algorithm.learns_per_vector_env, "learner.minibatches", per_vector_env),
         (config.mode != "async", "learner.max_policy_lag", current),

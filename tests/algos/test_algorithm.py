@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ import torch
 from pbt_rl.algos import lookup
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
+from pbt_rl.algos.fun import FUN
+from pbt_rl.algos.unreal.unreal import UNREAL
 from tests.helpers.packs import HYPERS as H
 from tests.helpers.packs import batch_of, learn, make_pack, make_rollouts, settings
 
@@ -36,6 +39,18 @@ def test_registered_algorithms_are_loaded_by_name():
 def test_a_name_that_cannot_be_loaded_gives_one_clear_error(name, message):
     with pytest.raises(ValueError, match=f"algorithm .*{message}"):
         lookup.load(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"auxiliary": "x"}, "auxiliary"),
+        ({"auxiliary": UNREAL.auxiliary, "backward": FUN.backward}, "no effect with backward"),
+    ],
+)
+def test_fields_that_cannot_be_used_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(A3C, **changes).check()
 
 
 def test_names_are_known_without_torch():

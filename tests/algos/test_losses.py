@@ -217,3 +217,10 @@ def test_explained_variance_of_perfect_mean_and_constant():
     assert explained_variance(target, target, valid).item() == 1
     assert explained_variance(torch.zeros(3), target, valid).item() == pytest.approx(0, abs=1e-6)
     assert explained_variance(target, torch.ones(3), valid).item() == 0
+
+
+@pytest.mark.parametrize(("number", "count"), [(100.1, 1024), (1.0, 1000), (-3e4, 777)])
+def test_equal_numbers_have_no_deviation(number, count):
+    equal, valid = torch.full((count,), number), torch.arange(count) % 7 > 0
+    assert normalize_advantage(equal, valid).abs().max() < 1e-3
+    assert explained_variance(torch.randn(count), equal, valid) == 0

@@ -35,7 +35,7 @@ def test_flatten_joins_names_with_dots_and_gives_floats():
     "value", [True, "1", None, [1.0, 2.0], math.nan, math.inf, 1.1e30, pytest.param(10**400, id="huge")]
 )
 def test_a_value_that_is_no_small_number_is_refused(value):
-    with pytest.raises(EnvSetupError, match=r"'hit'.*1e\\+30"):
+    with pytest.raises(EnvSetupError, match=r"'hit'.*1e\+30"):
         flatten({"weapon": {"hit": value}})
 
 

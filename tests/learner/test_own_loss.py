@@ -47,6 +47,13 @@ def leaves(*_):
     sys.exit(3)
 
 
+def spoiled(s, loss, stats):
+    ratio = s.log_prob.exp()
+    squared = ratio.square()
+    ratio.mul_(2)
+    return loss + torch.where(s.valid, squared, 0.0).sum(), stats
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -61,6 +68,7 @@ def leaves(*_):
         (lambda _, loss, stats: (loss, stats | {"more": loss}), r"\bmore\b.*Algorithm\(statistics"),
         (lambda s, loss, stats: (loss + 0 * s.valid.float().dot(torch.ones(16)), stats), "24 samples"),
         (lambda _, loss, stats: loss, r"Tensor: .*\(loss, statistics\)"),
+        (spoiled, "RuntimeError .*in the backward pass"),
     ],
 )
 def test_what_would_fail_in_an_update_is_one_line(change, said):

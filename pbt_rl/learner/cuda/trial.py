@@ -181,8 +181,9 @@ def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     said.send(replace(setup, connection_fd=connection_fd))
     said.close()
     os.lseek(message, 0, os.SEEK_SET)
-    *command, _ = sys.orig_argv[1:]
+    command, at = sys.orig_argv[1:], len(sys.orig_argv) - len(sys.argv)
+    command[at] = str(message)  # instead of `connection_fd`, the first argument of the program
     for fd in (connection_fd, message, *setup.fds):
         os.set_inheritable(fd, True)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *command, str(message)])  # noqa: S606 - the same interpreter
+    os.execv(sys.executable, [sys.executable, *command])  # noqa: S606 - the same interpreter

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     player: play.Acts = play.RandomPlayer(spec, seed)
     if setup.member is not None:
         number = setup.member
-        pack = play.load_pack(config, spec, SavedPolicy(None, setup.checkpoint, number), seed)
+        pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed, check=False)
         player = play.Player(play.Policy(pack, spec, config.model, seed, greedy=False))
     # Rows of a device simulator cost little.
     rows = setup.episodes if spec.simulator else rows_of(setup.episodes)
@@ -132,7 +133,9 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     config, seed = setup.config, evaluation_seed(setup.config)
     spec, options = play.evaluation_spec(config)
     options = replace(options, first_row=OUTSIDE * (1 + setup.member))
-    pack = play.load_pack(config, spec, SavedPolicy(None, setup.checkpoint, setup.member), seed)
+    pack = play.load_pack(
+        config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed, check=False
+    )
     policy = play.Policy(pack, spec, config.model, seed, greedy=False)
     episodes = config.final_episodes or (1 if spec.tasks else EPISODES)
     if setup.descriptor < 0:

@@ -197,19 +197,22 @@ else:
 """
 
 
-def test_a_learner_that_begins_again_is_the_same_process_with_the_same_connection(tmp_path):
+@pytest.mark.parametrize("text", [(), ("runs/x: learner 0",)], ids=["plain", "text"])
+def test_a_learner_that_begins_again_is_the_same_process_with_the_same_connection(tmp_path, text):
     program = tmp_path / "again.py"
     program.write_text(AGAIN)
     with DrivenLearner() as driven:
         setup = dataclasses.replace(driven.learner._setup, without=("bmm",))
         ours, theirs = Pipe()
         with subprocess.Popen(
-            [sys.executable, str(program), str(theirs.fileno())],
+            [sys.executable, str(program), str(theirs.fileno()), *text],
             pass_fds=[theirs.fileno(), *setup.fds],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         ) as child:
             theirs.close()
             ours.send(setup)
+            if not ours.poll(60):
+                child.kill()
             pid, given = ours.recv()
         assert pid == child.pid
         assert given.without == ("bmm",)

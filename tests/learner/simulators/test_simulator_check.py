@@ -118,6 +118,10 @@ CHANGES = {
         step, terminated=ends(step), truncated=torch.zeros_like(step.truncated)
     ),
     "NoFinalObs": lambda _, step: replace(step, final_obs=None),
+    "FewerStats": lambda env, step: replace(step, stats={} if env.steps[0] > 2 else {"x": step.reward}),
+    "ObjectiveAtTimes": lambda env, step: replace(
+        step, objective=step.objective if env.steps[0] < 3 else None
+    ),
     "FirstAsFinal": lambda _, step: replace(step, final_obs=step.obs),
 }
 for name, change in CHANGES.items():
@@ -138,6 +142,8 @@ ALSO_IN_TRAINING = {
     "GradientLeftOn": "gradient",
     "NoObjective": "no objective",
     "ObjectiveIsTheReward": "weights",
+    "FewerStats": "lacks the stats x",
+    "ObjectiveAtTimes": "others have none",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
     "ObjectiveOfItsWeights": "objective depends",
