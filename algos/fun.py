@@ -296,11 +296,6 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
             "algorithm 'fun' has built-in heads: set --model.policy-head linear and --model.value-head linear"
         )
-    if not heads.policy.bias.is_meta and bool(heads.policy.bias.any()):
-        raise ValueError(
-            "algorithm 'fun' has a policy head without biases, so log stds begin at 0: set --model.initial-std 1 or "
-            "--model.action-std shared"
-        )
     net.body = made = FunBody(body.encoder, inputs.core_size)
     net.state_size = made.state_size
     heads.policy = GoalHead(made.width, heads.policy.out_features)

@@ -201,7 +201,7 @@ WITHOUT_DISPLAY = {"SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "egl"}
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0. None if there are no pictures. Raises EnvSetupError.
+    """Make a vector env with a camera on row 0. None if the environment has no pictures. Raises EnvSetupError.
 
     On a machine without a display, this function sets the environment variables in WITHOUT_DISPLAY.
     """
@@ -220,7 +220,7 @@ def film(
 def film_by(
     backend: Backend, name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0 by `Backend.film`. None if there are no pictures."""
+    """Make a vector env with a camera on row 0 by `Backend.film`. None if the environment has no pictures."""
     made = None if backend.film is None else backend.film(name, rows, seed, options, shaping)
     if made is None:
         return None

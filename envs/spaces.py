@@ -211,7 +211,7 @@ def with_mask(
 
     in_info: True if the environment returns `info["action_mask"]`.
     The mask covers only discrete components. Raises EnvSetupError for two masks, for a mask of a wrong size, if all
-    actions are continuous, and if there is no observation besides the mask.
+    actions are continuous, and if the mask is the only observation.
     """
     if in_info:
         leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)

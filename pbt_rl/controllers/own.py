@@ -154,7 +154,7 @@ def checked_exploit(name: str, made: Any) -> OwnExploit:
 
 
 class _AnyValues(dict[str, float]):
-    """Values of example members: a mapping that returns 1.0 for every name."""
+    """Values of example members: every name has the value 1.0."""
 
     def __missing__(self, name: str) -> float:
         return 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
-from pbt_rl.controllers.events import Event, Final, Start
+from pbt_rl.controllers.events import Event, Final, Resume, Start
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.objectives import by_score
@@ -108,6 +108,8 @@ def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Valu
                 population = number
             case Final():
                 final_scores = event.means
+            case Resume():  # the members have trained since
+                final_scores = {}
     steps: dict[int, Values] = {}
     for node in lineage.line(_chosen(lineage, member, population, final_scores)):
         steps[node.trained] = node.values  # overwrites a node that changed again before it trained

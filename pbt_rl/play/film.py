@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -218,10 +218,7 @@ def _filmed(
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
     vector_env, camera = made
-    with ExitStack() as ends:
-        ends.enter_context(closing(camera))
-        ends.callback(vector_env.close)
-        recording = ends.enter_context(closing(begin(camera)))
+    with closing(camera), closing(vector_env), closing(begin(camera)) as recording:
         yield vector_env, recording
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from pbt_rl.algos.appo import APPO
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
@@ -411,7 +410,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     current = f"with --mode {config.mode} rollouts are always of the current policy"
     opponents = "multi-agent runs have no final evaluation, because scores depend on the opponents"
     tasks = "runs with tasks have no final evaluation, because an episode per task takes too long"
-    extended = config.algorithm.network is not APPO.network
+    fun, no_memory = config.algo == "fun", config.algo in ("appo", "a3c", "unreal") and model.core == "none"
     rules = (
         (longer, "hypers.unroll", f"it is limited by --learner.rollout, {learner.rollout} steps"),
         (
@@ -426,9 +425,14 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
         ),
         (len(model.hidden) > 1, "model.layers", "--model.hidden has a width for each layer"),
         (
-            model.core == "none" and not extended,
+            no_memory,
             "model.core_size",
             "the network has no memory (--model.core)",
+        ),
+        (
+            fun and model.action_std == "state",
+            "model.initial_std",
+            "stds of fun begin at 1, because its policy head has no biases",
         ),
         (config.algorithm.learns_per_vector_env, "learner.epochs", per_vector_env),
         (config.algorithm.learns_per_vector_env, "learner.minibatches", per_vector_env),

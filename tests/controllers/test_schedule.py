@@ -9,7 +9,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart, Stop
-from pbt_rl.controllers.events import Final, FinalScores, Start
+from pbt_rl.controllers.events import Final, FinalScores, Resume, Start
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.explore import Perturb
 from pbt_rl.controllers.hypers import HyperSpec
@@ -93,6 +93,8 @@ def test_the_best_is_no_control_and_has_the_best_final_evaluation(tmp_path):
     start, final = Start(0.0, 0, {"num_policies": 2}), Final(1.0, 10, scores)
     assert recorded_steps([start, *events], "best") == [(0, rate(0.1))]
     assert recorded_steps([start, *events, final], "best") == [(0, rate(0.2))]
+    resumed = [start, *events, final, Resume(2.0, 10, {}, {})]
+    assert recorded_steps(resumed, "best") == [(0, rate(0.1))], "the evaluation is of older weights"
 
 
 def test_nan_is_never_the_best_and_fresh_weights_begin_a_schedule(tmp_path):
