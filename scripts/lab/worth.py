@@ -4,9 +4,9 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run. worth_rules.csv and worth_budgets.csv have the rows of the second and
-third experiment (--rows). All runs are in serial mode. Other work on the machine therefore changes only the seconds of
-a run.
+docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv and worth_values.csv have the rows of
+the second, third and fourth experiment (--rows). All runs are in serial mode. Other work on the machine therefore
+changes only the seconds of a run.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ BUDGETS: dict[str, Task] = {
     "courier_many": replace(TASKS["courier"], members=16),
 }
 """Tasks of the third experiment."""
-BUDGETS_RUNS = 48
+BUDGETS_RUNS, VALUES_RUNS = 48, 72
+"""Numbers of runs in the third and in the fourth experiment."""
 
 SHAPING_RANGE = (0.001, 1.0)
 NEVER = 10**12
@@ -130,8 +131,9 @@ class Arm:
     period: share of the budget between two comparisons.
     wide: True if members begin, and values are tuned, within a factor of 16 of the recipe. False: members begin within
     a factor of 2.
-    ranges: True if values are tuned within a factor of 4 of the recipe. If `wide` and `ranges` are False, PBT tunes the
-    values that it tunes by default. With `wide` or `ranges`, gamma may reach 0.9999.
+    ranges: True if values are tuned within a factor of 4 of the recipe. If `wide` and `ranges` are False, PBT tunes
+    `values` within their default ranges. With `wide` or `ranges`, gamma may reach 0.9999.
+    values: names of tuned values. If empty, PBT tunes the values that it tunes by default.
     Reward weights are tuned within SHAPING_RANGE.
     """
 
@@ -140,6 +142,7 @@ class Arm:
     options: str = ""
     wide: bool = False
     ranges: bool = False
+    values: tuple[str, ...] = ()
 
 
 LIMITED = "--pbt.exploit rules:LimitedTruncation --pbt.explore"
@@ -156,7 +159,10 @@ ARMS: Mapping[str, Arm] = {
     "wide": Arm(0.05, wide=True),
     "finalists": Arm(0.1, 0.045, f"{FINALISTS} {NEAR_EXPLORE}", wide=True),
     "finalists_pb2": Arm(0.1, 0.045, f"{FINALISTS} pb2", wide=True),
+    "three": Arm(0.05, values=("learning_rate", "gamma", "gae_lambda")),
 }
+USUAL = ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm")
+"""Values that PBT tunes by default."""
 
 
 def on_scale(name: str, value: float, factor: float) -> float:
@@ -212,9 +218,9 @@ def command(task: Task, arm: Arm, seed: int) -> list[str]:
     ]  # fmt: skip
     if arm.ranges or arm.wide:
         words += ["--pbt.tune", *tuned(task, 16 if arm.wide else 4)]
-    elif task.shaping:  # tune reward weights in addition to the values that PBT tunes by default
-        usual = ["learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm"]
-        words += ["--pbt.tune", *usual, *tuned(task, 4)[-len(task.shaping) :]]
+    elif task.shaping or arm.values:
+        weights = [entry for entry in tuned(task, 4) if entry.startswith("shaping.")]
+        words += ["--pbt.tune", *(arm.values or USUAL), *weights]
     return [*words, "--pbt.start-values", *starts(task, seed, wide=arm.wide)]
 
 
@@ -374,17 +380,17 @@ def iqm(found: Scores, arm: str) -> float:
     return float(np.mean(all_scores[cut : len(all_scores) - cut])) if all_scores else math.nan
 
 
-def tell_pairs(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print for each task how many runs of `wide` score more than the run of `random` with the same starts.
+def tell_pairs(rows: Sequence[Mapping[str, str]], arm: str, than: str, runs: int) -> None:
+    """Print for each task how many runs of `arm` score more than the run of `than` with the same starts.
 
-    p: two-sided, Wilcoxon's signed-rank test. Exit with code 1 before the last run, as the protocol demands.
+    p: two-sided, Wilcoxon's signed-rank test. Exit with code 1 before all `runs` are there, as the protocols demand.
     """
-    if len(rows) < BUDGETS_RUNS:
-        sys.exit(f"{len(rows)} of {BUDGETS_RUNS} runs are there: the tables are made after the last run")
+    if len(rows) < runs:
+        sys.exit(f"{len(rows)} of {runs} runs are there: the tables are made after the last run")
     for how in ("drawn", "greedy"):
         for task, arms in scores(rows, how).items():
-            seeds = sorted(arms["wide"].keys() & arms["random"].keys())
-            gains = np.array([arms["wide"][seed] - arms["random"][seed] for seed in seeds])
+            seeds = sorted(arms[arm].keys() & arms[than].keys())
+            gains = np.array([arms[arm][seed] - arms[than][seed] for seed in seeds])
             p = wilcoxon(gains).pvalue
             print(
                 f"{task}, {how} actions: {(gains > 0).sum()} of {len(gains)} pairs better, median difference "
@@ -396,7 +402,9 @@ def tell(chosen: Namespace) -> None:
     """Print the tables of docs/lab/worth.md."""
     rows = read(chosen.rows)
     if {row["task"] for row in rows} <= BUDGETS.keys():
-        tell_pairs(rows)
+        tell_pairs(rows, "wide", "random", BUDGETS_RUNS)
+    elif any(row["arm"] == "three" for row in rows):
+        tell_pairs(rows, "three", "default", VALUES_RUNS)
     present = {row["arm"] for row in rows}
     arms = [arm for arm in ARMS if arm in present]
     for how in ("greedy", "drawn"):

@@ -34,6 +34,22 @@ def test_arms_begin_alike_near_the_recipe_or_far_from_it():
         assert worth.command(task, worth.ARMS["control"], 101)[-1] != begins["control"][-1]
 
 
+def test_an_arm_tunes_its_own_values_and_the_reward_weights_of_the_task():
+    def tuned(task, arm):
+        words = worth.command(worth.TASKS[task], worth.ARMS[arm], 300)
+        start = words.index("--pbt.tune") + 1
+        return [word.partition("=")[0] for word in words[start : words.index("--pbt.start-values")]]
+
+    three, weights = (
+        ["learning_rate", "gamma", "gae_lambda"],
+        ["shaping.near", "shaping.slow", "shaping.effort"],
+    )
+    assert tuned("acrobot", "three") == three
+    assert tuned("courier", "three") == three + weights
+    assert tuned("courier", "default") == [*worth.USUAL, *weights]
+    assert "--pbt.tune" not in worth.command(worth.TASKS["acrobot"], worth.ARMS["default"], 300)
+
+
 def test_the_probability_of_improvement_is_that_of_a_slow_loop():
     random = Random(0)
     a, b = ([random.randint(0, 9) for _ in range(n)] for n in (7, 5))
