@@ -50,7 +50,11 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Transitions of k rollouts, with fields of shape [P, T(+1), B, ...] (`state`: [P, B, S]), on the device."""
+    """Transitions of k rollouts, on the device. The rollouts are side by side on axis B = k b.
+
+    Fields are [P, T, B, ...]. Fields that also have the step after the last step are [P, T+1, B, ...] (see
+    `Transitions`). `state` is [P, B, S], S: size of the recurrent state.
+    """
 
     rollouts: Sequence[Rollout]
     """Rollouts of the batch. The observations stay in the rollouts."""

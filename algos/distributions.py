@@ -305,7 +305,7 @@ class TanhGaussian:
         return self._normals.log_prob(params, action) - self._log_slope(action).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Return the entropy of the normals plus the mean of log |da / du|."""
+        """Return the entropy of a, [...]: the entropy of u plus the mean of log |da / du| over u."""
         points, weights = np.polynomial.hermite_e.hermegauss(self.NODES)
         mean, log_std = params.chunk(2, -1)
         u = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * constant(tuple(points), params)

@@ -457,7 +457,10 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
 
 
 def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
-    """True for an image that is too small for most convolutions. Most small images are grids of codes."""
+    """True for an image that is too small for most convolutions.
+
+    Most such images are grids of integer codes, as in MiniGrid.
+    """
     return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
 
 

@@ -224,7 +224,10 @@ def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c
 
 
 def _windows(x: Tensor, reach: int, c: int) -> Tensor:
-    """View the steps t - reach..t of each step t as a last axis: [T, B, ..., reach + 1] from [c+T, B, ...]."""
+    """Return a view [T, B, ..., reach + 1] of x [c + T, B, ...]: element [t, ..., i] is x[c + t - reach + i].
+
+    reach: at most c.
+    """
     return x[c - reach :].unfold(0, reach + 1, 1)
 
 

@@ -225,7 +225,10 @@ class Replay:
         """Gather segments of `steps` steps."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
-            """Return the positions [P, L', S] of the steps first..last, which are counted from each segment's start."""
+            """Return the positions of the steps first..last of each segment, [P, last - first + 1, S] int64.
+
+            Step 0 is the start of a segment. S: number of segments.
+            """
             stream, at = np.divmod(start_PS, self._capacity)
             at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
             result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS

@@ -402,7 +402,10 @@ class Updater:
         return self._settings.algorithm.targets(steps, hypers, present, self._settings)
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
-        """Update the statistics of returns from the targets of the first T' steps, [G, T', B]."""
+        """Update the statistics of returns. Axis G: the policies of `span`.
+
+        valid_GTB: bool [G, T, B], valid steps. target_GTB: [G, T', B], value targets of the first T' <= T steps.
+        """
         valid_GTB = valid_GTB[:, : target_GTB.shape[1]]
         with self.changing:  # a slot may have been dropped during the step
             valid_GTB = valid_GTB & self.current.tensor[span, None, None]

@@ -172,7 +172,10 @@ def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
 
 
 def _decoder(space: spaces.Space[Any]) -> Decode:
-    """Return the decoder of a space without parts. The decoder takes only the columns of this space."""
+    """Return the decoder of a space that is neither Tuple nor Dict.
+
+    The decoder maps actions [..., A] to elements of the space. A: number of action components of this space alone.
+    """
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first = int(space.start)

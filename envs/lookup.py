@@ -264,7 +264,7 @@ def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
 
 
 def _full(env_id: str) -> str:
-    """Expand a short name, or an id that starts with a package, to `family/name`."""
+    """Expand a short name (`pong`), or an id of a package (`minigrid/...`), to `family/name`."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
     if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:

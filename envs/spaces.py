@@ -74,7 +74,7 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 def looks_like_a_picture(array: ArraySpec) -> bool:
     """Check whether an array is float32 and has the shape of a picture.
 
-    The array may be a picture with unknown bounds.
+    Such an array may be a picture whose space declares no bounds of 0 and 255, or of 0 and 1.
     """
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 

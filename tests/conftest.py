@@ -29,6 +29,8 @@ def pytest_addoption(parser):
 
 def pytest_configure():
     os.environ.update([MARK.split("=")])
+    # Behind `nohup ... &` SIGINT is ignored, also in all processes that tests start. Some tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

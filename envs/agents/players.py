@@ -155,9 +155,11 @@ class Agents:
         raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
 
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
-        """Raise EnvSetupError unless a result is a dict by agent: it has only agents as keys, or all needed agents.
+        """Raise EnvSetupError unless a result is a dict with agents as keys.
 
-        what: name of the result, such as "rewards". agents: [S] True for agents that need a value.
+        A dict with other keys, too, must have a key for each agent that needs a value.
+
+        what: name of the result, such as "rewards". agents: [S] bool, True for agents that need a value.
         """
         needed = {*self.named(agents)}
         if isinstance(given, Mapping) and (given.keys() <= {*self.names} or given.keys() >= needed):

@@ -44,7 +44,7 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
 
 
 class _Build:
-    """Distribution of (script, seed) pairs over the rows of `labs`."""
+    """Builds the map of each (level script, seed) pair in `work`. Each row of `labs` builds one map at a time."""
 
     def __init__(self, labs: Labs, work: deque[tuple[str, int]], steps: int) -> None:
         self._labs, self._work, self._steps = labs, work, steps

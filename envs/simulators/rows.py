@@ -114,7 +114,7 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check types, shapes and devices of all tensors of a step, and that fields of the first step exist."""
+        """Check types, shapes and devices of all tensors of a step, and that no field of the first step is missing."""
         if not isinstance(step, SimulatorStep):
             self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.simulators.SimulatorStep")
         self.obs(step.obs)

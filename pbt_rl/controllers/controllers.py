@@ -92,9 +92,9 @@ class PbtController:
 
     table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults that
     are within their bounds (see `initial`).
-    copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
-    chooses the parts. `weights`: members keep their start values. `hypers`: members keep their own weights. Restarts of
-    broken members are exceptions.
+    copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: what the exploit
+    rule names, usually weights and values. `weights`: members keep their start values. `hypers`: members keep their own
+    weights. Restarts of broken members are exceptions.
     evaluation: evaluation episodes before each comparison, or None.
 
     A comparison gives one decision for each member that may change, in the order of the report. Without a comparison,

@@ -31,7 +31,7 @@ from pbt_rl.options.declare import option
 
 @dataclass(frozen=True)
 class ExplorePipeline(ByChance):
-    """Sequence of rules: the first rule that changes a value determines the result (Orion).
+    """Sequence of rules (Orion). As soon as a rule has changed any value of the member, its result is used.
 
     `rules[0]` determines the start values. Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2,
     volatility=1e-4))`.

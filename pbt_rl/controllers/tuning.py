@@ -58,7 +58,9 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """Check whether the default is out of bounds and disables a term: 0 (log), 1 (one_minus) or OFF.
+    """Check whether the default is out of bounds and disables a term.
+
+    These defaults disable a term: 0 on the scale `log`, 1 on the scale `one_minus`, and OFF on any scale.
 
     Multiplication has no useful effect on these defaults.
     """
@@ -98,9 +100,10 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
     name = name if name in table else name.replace("-", "_")
     if name not in table:
         if _numbers(entry.split(":")):
+            spec = next(iter(table.values()))
             raise ConfigError(
                 f"--{option} {entry} cannot be used: give the name of the value, as NAME=LOW:HIGH, such as "
-                f"learning_rate={_example(table['learning_rate'])}"
+                f"{spec.name}={_example(spec)}"
             )
         other = OTHER_NAMES.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
         hint = f"did you mean {other}? " if other in table else meant(option, name, table)

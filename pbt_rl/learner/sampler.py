@@ -195,8 +195,8 @@ class Sampler:
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced.
 
-        The lineage version is read before the resets. Therefore, a rollout with a new lineage version starts with a
-        zero state.
+        The lineage version (number of replacements of a slot's weights) is read before the resets. A rollout with the
+        new version therefore always starts with a zero state.
         """
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:

@@ -208,7 +208,7 @@ class Sizing:
         return 2 * max(map(self.batch_error, sizes)) + small + abs(math.log(self.wanted_envs / envs)) / 4
 
     def _whole_environments(self, envs: float) -> int:
-        """Round a number of rows to complete environments of `agents` rows, at least one environment."""
+        """Round `envs`, a number of rows, to the nearest multiple of `agents`, at least `agents`. Return rows."""
         return max(1, round(envs / self.agents)) * self.agents
 
     def _flaws(self, vector_envs: Sequence[int], slots: Sequence[int], sizes: Sequence[Size]) -> Flaws:

@@ -84,7 +84,7 @@ class BoundedLog:
         self.tail = b""
 
     def write_to(self, path: str, label: str) -> None:
-        """Switch to a log file. First write the last output to this file."""
+        """Write to a log file from now on. The kept last output is written first. label: see `BoundedLog`."""
         self._path, self._label = path, label
         self._append(self.tail)
 

@@ -223,7 +223,10 @@ def cut_journal(path: Path, position: int) -> None:
 
 
 def as_json_types(value: Any) -> Any:
-    """Convert a value to JSON types. NaN and infinities become strings. Values of other types are unchanged."""
+    """Convert dataclasses, mappings, sequences, NumPy numbers and paths to JSON types, also inside each other.
+
+    NaN and infinities become strings. All other values are returned unchanged.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_json_types(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

@@ -81,9 +81,9 @@ def objective(history: History) -> style.Drawn:
 
 
 def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return (frames, mean over the ended episodes) points of a member, up to the first complete objective.
+    """Return (frames, mean over the ended episodes) points of a member up to the first final objective.
 
-    Empty if the first known objective is complete.
+    A provisional objective is not final. Empty if no provisional objective comes first.
     """
     line: list[tuple[float, float]] = []
     for point in points:

@@ -93,7 +93,10 @@ def picture(source: str, alt: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> str:
-    """Return rows as an HTML table. rows: at least one, with equal columns. kinds: CSS class of each row."""
+    """Return rows as an HTML table.
+
+    rows: at least one. All have the same keys, the names of the columns. kinds: CSS class of each row.
+    """
     head = "".join(f"<th{_side([row[name] for row in rows])}>{escape(name)}</th>" for name in rows[0])
     body = "".join(
         f"<tr{f' class={kind}' if kind else ''}>{''.join(map(_cell, row.values()))}</tr>"
@@ -252,7 +255,10 @@ def _best(history: History) -> str:
 
 
 def _moved(history: History) -> str:
-    """Describe the largest change of a value along the best member's lineage. Empty without one, and for a search."""
+    """Describe the largest change of a value along the best member's lineage.
+
+    Empty if no value changed, and for a search.
+    """
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)

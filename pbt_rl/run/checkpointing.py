@@ -89,9 +89,9 @@ class Due:
         self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
 
     def kept(self, frames: int) -> int:
-        """Schedule the next permanent checkpoint. Return the frames in the name of the present checkpoint.
+        """Record that a permanent checkpoint begins, and schedule the next. frames: population clock.
 
-        frames: population clock.
+        Return the frames in the checkpoint's name: the last multiple of `every_frames`.
         """
         self.next_frames = self._following(frames)
         return self.next_frames - self.every_frames

@@ -64,7 +64,7 @@ class ScheduledClock:
         self._last = now
 
     def of_last(self, seconds: float) -> float:
-        """Return the part of the last `seconds` in which this process ran."""
+        """Return the number of the last `seconds` in which this process was running."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
 

@@ -278,7 +278,7 @@ class SerialFleet(LocalFleet):
         return 0.0
 
     def learns(self) -> bool:
-        """Return False, because no display is updated while a learner learns."""
+        """Always False: one process does all work, so the display is never updated during an optimiser step."""
         return False
 
     def save_vector_envs(self) -> list[Any]:

@@ -129,7 +129,7 @@ class Failure:
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Error of the user's code, after which the run ends: an unknown name in `step`, or one object for two members.
+    """Error of the user's code that ends the run: an unknown name in `step`, or the same object for two members.
 
     A KeyError, because `hypers[name]` raises it for an unknown name.
     """

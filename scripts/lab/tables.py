@@ -197,7 +197,7 @@ def readme(text: str) -> str:
 
 def _beside(policies: str) -> str:
     peers = [rate(policies, peer) for peer in PEERS]
-    return f"**{rate(policies)}** | {peers[0]}; over EnvPool {peers[1]} |"
+    return f"**{rate(policies)}** | {peers[0]}; with EnvPool {peers[1]} |"
 
 
 def _after_ten_minutes(*games: str) -> str:

@@ -35,6 +35,14 @@ def test_only_named_values_are_tuned_in_the_tables_order():
     assert chosen(table, ("shaping.bonus", "gamma")) == table
 
 
+@pytest.mark.parametrize(
+    ("table", "example"), [(TABLE, "learning_rate=1e-06:0.01"), (SHAPING, "shaping.life_lost=")]
+)
+def test_a_range_without_a_name_is_refused_with_a_value_of_the_table(table, example):
+    with pytest.raises(ConfigError, match=rf"0\.1:1 .* {example}"):
+        chosen(table, ("0.1:1",))
+
+
 def test_a_shaping_that_begins_at_0_is_tuned_only_within_a_range_of_the_users_own():
     assert not chosen(TABLE, ())["shaping.zero"].tuned
     with pytest.raises(ConfigError, match=r"--pbt.tune shaping\.zero "):

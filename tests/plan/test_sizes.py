@@ -58,7 +58,7 @@ def even(values, most=EVEN) -> bool:
     ids=str,
 )
 def test_async_rollouts_are_young_and_members_even(changes):
-    for cpus, gpus, policies in MACHINES:
+    for cpus, gpus, policies in MACHINES[:: 5 if changes else 1]:
         c = config(policies, **changes)
         plan = make_plan(c, Machine(cpus, gpus))
         assert plan.rollout_age[1] <= oldest_allowed(c)

@@ -197,7 +197,7 @@ class RecordedSampler(Sampler):
         kept.flatten(0, 1).index_copy_(0, rollout_M * kept.shape[1] + t_M, values_M)
 
     def _joined(self, x_MR: Tensor) -> Tensor:
-        """Reshape [M, R, ...] to [P, B, ...]."""
+        """Reshape [M, R, ...] to [P, B, ...]: R = P b rows of each of M vector envs, B = M b rows of each policy."""
         policies, (vector_envs, rows, *shape) = self._pack.num_policies, x_MR.shape
         envs = rows // policies
         x_MPb = x_MR.reshape(vector_envs, policies, envs, *shape)

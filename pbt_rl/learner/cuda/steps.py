@@ -85,7 +85,7 @@ class RecordedSteps(Steps):
         self._stepping.replays.run(recording)
 
     def end(self) -> None:
-        """Keep the samples, because replays read the buffers."""
+        """Do not release the samples: replays of the CUDA graph read the same buffers."""
 
     def _one(self, size: int) -> None:
         """Run the optimiser step whose number is in `_step_1`, and increment this number."""

@@ -85,8 +85,8 @@ class Inference:
     def end(self, obs: Mapping[str, Tensor]) -> None:
         """Store the observations after the last step, and the values of these observations.
 
-        Actions are sampled and discarded, because the sampler of mailboxes does so at the end of a rollout. Both
-        samplers therefore use the generator in the same way.
+        Actions are sampled, too, and discarded. `Sampler` does the same at the end of a rollout, so that both use the
+        random generator in the same way.
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
         first = self._rollout.fields["first"][:, -1]

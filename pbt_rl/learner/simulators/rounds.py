@@ -112,7 +112,7 @@ class Rounds:
         self._stage.add_(ends).clamp_(max=DONE).lerp_(ends, full_PG.float()[..., None])
 
     def clear(self) -> None:
-        """Set `totals` to 0. The caller has read `totals`."""
+        """Set `totals` to 0. Call this after reading `totals`."""
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

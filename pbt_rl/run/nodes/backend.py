@@ -62,7 +62,10 @@ class RestartActor:
 
 @dataclass(frozen=True)
 class SetMatchup:
-    """Order to set the matchups. rows: row of each agent [U, E, S]."""
+    """Command to assign the agents to the policies.
+
+    rows: [U, E, S], row of agent s in environment e of vector env u. A row belongs to a policy.
+    """
 
     rows: NDArray[np.int64]
 
