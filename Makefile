@@ -31,10 +31,10 @@ demo: $(INSTALLED)
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not simulators" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not long and not nodes and not simulators" $(ARGS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow and not nodes and not simulators" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "long and not slow and not nodes and not simulators" $(ARGS)
 
 # Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
 test-nodes: $(NODES)/.ready

@@ -33,6 +33,14 @@ def pytest_configure():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Workers of `-n auto`: one per CPU, at least two, at most eight."""
+    from pbt_rl.plan.machine import available_cpus
+
+    return min(max(2, available_cpus()), 8)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def adopts_no_processes():
     """Keep `main()`, which some tests call, from making pytest the parent of other tests' processes."""
