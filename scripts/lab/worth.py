@@ -4,9 +4,9 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv and worth_values.csv have the rows of
-the second, third and fourth experiment (--rows). All runs are in serial mode. Other work on the machine therefore
-changes only the seconds of a run.
+docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv, worth_values.csv and
+worth_unknown.csv have the rows of the second to fifth experiment (--rows). All runs are in serial mode. Other work on
+the machine therefore changes only the seconds of a run.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ BUDGETS: dict[str, Task] = {
     "courier_many": replace(TASKS["courier"], members=16),
 }
 """Tasks of the third experiment."""
-BUDGETS_RUNS, VALUES_RUNS = 48, 72
-"""Numbers of runs in the third and in the fourth experiment."""
+BUDGETS_RUNS, VALUES_RUNS, UNKNOWN_RUNS = 48, 72, 72
+"""Numbers of runs in the third, fourth and fifth experiment."""
 
 SHAPING_RANGE = (0.001, 1.0)
 NEVER = 10**12
@@ -134,6 +134,8 @@ class Arm:
     ranges: True if values are tuned within a factor of 4 of the recipe. If `wide` and `ranges` are False, PBT tunes
     `values` within their default ranges. With `wide` or `ranges`, gamma may reach 0.9999.
     values: names of tuned values. If empty, PBT tunes the values that it tunes by default.
+    unknown: True if learning rate and entropy coefficient are within a factor of 100 of the recipe. `wide` applies to
+    the other values.
     Reward weights are tuned within SHAPING_RANGE.
     """
 
@@ -143,6 +145,13 @@ class Arm:
     wide: bool = False
     ranges: bool = False
     values: tuple[str, ...] = ()
+    unknown: bool = False
+
+    def factor(self, name: str) -> float:
+        """Return the largest factor between a value and the recipe's value, for start values and for bounds."""
+        if self.unknown and name in ("learning_rate", "entropy_coef"):
+            return 100.0
+        return 16.0 if self.wide else 4.0 if self.ranges else 2.0
 
 
 LIMITED = "--pbt.exploit rules:LimitedTruncation --pbt.explore"
@@ -160,6 +169,8 @@ ARMS: Mapping[str, Arm] = {
     "finalists": Arm(0.1, 0.045, f"{FINALISTS} {NEAR_EXPLORE}", wide=True),
     "finalists_pb2": Arm(0.1, 0.045, f"{FINALISTS} pb2", wide=True),
     "three": Arm(0.05, values=("learning_rate", "gamma", "gae_lambda")),
+    "random_unknown": Arm(None, wide=True, unknown=True),
+    "wide_unknown": Arm(0.05, wide=True, unknown=True),
 }
 USUAL = ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm")
 """Values that PBT tunes by default."""
@@ -170,20 +181,21 @@ def on_scale(name: str, value: float, factor: float) -> float:
     return 1 - (1 - value) * factor if name in ("gamma", "gae_lambda") else value * factor
 
 
-def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
-    """Return the initial values of each member. Member 0 begins with the recipe if `wide` is False.
+def starts(task: Task, seed: int, arm: Arm) -> list[str]:
+    """Return the initial values of each member. Member 0 begins with the recipe unless `arm.wide`.
 
-    All arms with an equal `wide` begin with equal values. A larger population begins with those of a smaller one.
+    Arms with equal `wide` and `unknown` begin with equal values. A larger population begins with those of a smaller
+    one.
     """
-    draw, most = random.Random(f"{task.env} {seed} {wide}"), math.log(16 if wide else 2)
+    draw, drawn = random.Random(f"{task.env} {seed} {arm.wide}"), replace(arm, ranges=False)
     low, high = map(math.log, SHAPING_RANGE)
     members = []
     for member in range(task.members):
         values = {
-            name: on_scale(name, value, math.exp(draw.uniform(-most, most)))
+            name: on_scale(name, value, drawn.factor(name) ** draw.uniform(-1, 1))
             for name, value in task.recipe.items()
         }
-        if member == 0 and not wide:
+        if member == 0 and not arm.wide:
             values = dict(task.recipe)
         values["clip_ratio"] = min(values["clip_ratio"], 1.0)
         values |= {f"shaping.{name}": math.exp(draw.uniform(low, high)) for name in task.shaping}
@@ -191,14 +203,15 @@ def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
     return members
 
 
-def tuned(task: Task, factor: float) -> list[str]:
+def tuned(task: Task, arm: Arm) -> list[str]:
     """Return the ranges of the tuned values.
 
-    Hyperparameters are within `factor` of the recipe, but gamma may reach 0.9999, and clip_ratio is at most 1. Reward
-    weights are within SHAPING_RANGE.
+    Hyperparameters are within `arm.factor` of the recipe, but gamma may reach 0.9999, and clip_ratio is at most 1.
+    Reward weights are within SHAPING_RANGE.
     """
     ranges = []
     for name, value in task.recipe.items():
+        factor = arm.factor(name)
         low, high = sorted((on_scale(name, value, factor), on_scale(name, value, 1 / factor)))
         scale = "one-minus" if name in ("gamma", "gae_lambda") else "log"
         high = {"gamma": 0.9999, "clip_ratio": min(high, 1.0)}.get(name, high)
@@ -217,11 +230,11 @@ def command(task: Task, arm: Arm, seed: int) -> list[str]:
         "--final-episodes", str(PICKING_EPISODES), *shlex.split(arm.options),
     ]  # fmt: skip
     if arm.ranges or arm.wide:
-        words += ["--pbt.tune", *tuned(task, 16 if arm.wide else 4)]
+        words += ["--pbt.tune", *tuned(task, arm)]
     elif task.shaping or arm.values:
-        weights = [entry for entry in tuned(task, 4) if entry.startswith("shaping.")]
+        weights = [entry for entry in tuned(task, arm) if entry.startswith("shaping.")]
         words += ["--pbt.tune", *(arm.values or USUAL), *weights]
-    return [*words, "--pbt.start-values", *starts(task, seed, wide=arm.wide)]
+    return [*words, "--pbt.start-values", *starts(task, seed, arm)]
 
 
 def ours(*words: str) -> str:
@@ -405,6 +418,8 @@ def tell(chosen: Namespace) -> None:
         tell_pairs(rows, "wide", "random", BUDGETS_RUNS)
     elif any(row["arm"] == "three" for row in rows):
         tell_pairs(rows, "three", "default", VALUES_RUNS)
+    elif any(row["arm"] == "wide_unknown" for row in rows):
+        tell_pairs(rows, "wide_unknown", "random_unknown", UNKNOWN_RUNS)
     present = {row["arm"] for row in rows}
     arms = [arm for arm in ARMS if arm in present]
     for how in ("greedy", "drawn"):
@@ -417,7 +432,9 @@ def tell(chosen: Namespace) -> None:
             ]
             print(f"| {task} | " + " | ".join(cells) + " |")
         print("| IQM, normalised | " + " | ".join(f"{iqm(found, arm):.3f}" for arm in arms) + " |")
-        for than in (arm for arm in ("control", "default", "random", "wide") if arm in present):
+        for than in (
+            arm for arm in ("control", "default", "random", "wide", "random_unknown") if arm in present
+        ):
             print(
                 f"\n| P(improvement) over {than} | pooled, 95 %, fewest seeds | 97.5 % |\n| --- | --- | --- |"
             )

@@ -29,6 +29,8 @@ def test_arms_begin_alike_near_the_recipe_or_far_from_it():
         far = begins.pop("random")
         assert far != begins["control"]
         assert all(begins.pop(name) == far for name in ("wide", "finalists", "finalists_pb2"))
+        unknown = begins.pop("random_unknown")
+        assert begins.pop("wide_unknown") == unknown != far
         assert len(set(map(tuple, begins.values()))) == 1
         assert f"gamma={task.recipe['gamma']:.6g}" in begins["control"][0]
         assert worth.command(task, worth.ARMS["control"], 101)[-1] != begins["control"][-1]
