@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import qmc, rankdata, spearmanr
-from worth import MEMBERS, NEVER, PICKING_EPISODES, TASKS, commit, on_scale, ours, read, starts, tuned
+from worth import ARMS, MEMBERS, NEVER, PICKING_EPISODES, TASKS, commit, on_scale, ours, read, starts, tuned
 from worth import ROWS as WORTH_ROWS
 
 ROWS = WORTH_ROWS.with_name("sensitivity.csv")
@@ -64,7 +64,7 @@ def train(name: str, run: int) -> list[dict[str, object]]:
             "train", "--env", task.env, "--num-policies", str(MEMBERS), "--seed", str(run), "--mode", "serial",
             "--train-for-frames", str(task.frames), "--learner.threads", "1", "--no-figures",
             *shlex.split(task.options), "--pbt.start-frames", str(NEVER), "--final-episodes", str(PICKING_EPISODES),
-            "--pbt.tune", *tuned(replace(task, recipe=COMMON | dict(task.recipe), shaping=()), FACTOR),
+            "--pbt.tune", *tuned(replace(task, recipe=COMMON | dict(task.recipe), shaping=()), ARMS["random"]),
             "--pbt.start-values", *(",".join(f"{v}={x:.6g}" for v, x in of.items()) for of in members),
             "--out", str(folder), "--name", "run",
         )  # fmt: skip
@@ -161,7 +161,7 @@ def of_starts(rows: Path, task: str) -> tuple[np.ndarray, np.ndarray]:
     x, y = [], []
     for row in read(rows):
         if (row["task"], row["arm"]) == (task, "random"):
-            for text in starts(TASKS[task], int(row["seed"]), wide=True):
+            for text in starts(TASKS[task], int(row["seed"]), ARMS["random"]):
                 found = {
                     name: float(value) for name, _, value in (one.partition("=") for one in text.split(","))
                 }
