@@ -233,6 +233,8 @@ class CheckpointWriter:
         """Jobs of the thread. A text is the reason to abandon the checkpoint. None ends the thread."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
+        self._abandoned = threading.Event()
+        """Set if the checkpoint in progress was abandoned. Older checkpoints are then not removed."""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
@@ -249,6 +251,7 @@ class CheckpointWriter:
         assert expected > 0, "a checkpoint without members"
         text = json.dumps(as_json_types(state), allow_nan=False).encode()
         self.busy = True
+        self._abandoned.clear()
         self._jobs.put(_Begun(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
@@ -262,8 +265,10 @@ class CheckpointWriter:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress, unless all its snapshots have been added.
 
-        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called.
+        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called. If the checkpoint
+        is nevertheless completed, older checkpoints are kept until the next one: members may be restored from them.
         """
+        self._abandoned.set()
         self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
@@ -333,7 +338,8 @@ class CheckpointWriter:
             return WriteFailed(begun.frames, failure)
         written = files.written(time.monotonic() - began)
         try:
-            remove_oldest(self._folder, self._keep)
+            if not self._abandoned.is_set():
+                remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
             self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {reason(error)}")
         return written

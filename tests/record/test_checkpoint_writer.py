@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.errors import RunFailed
-from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
+from pbt_rl.record.checkpoint_writer import CheckpointWriter, UnfinishedCheckpoint, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoints
 from tests.helpers.checkpoints import TIMEOUT_SECONDS, ended, write_all, write_one
 from tests.helpers.runs import HANG_SECONDS
@@ -230,6 +230,30 @@ def test_an_abandoned_one_leaves_nothing_and_the_next_is_whole(writer, tmp_path)
     assert isinstance(write_one(writer, 200), Written)
     writer.abandon("too late")
     assert isinstance(write_one(writer, 300), Written)
+
+
+def test_one_that_is_abandoned_too_late_removes_no_older_one(tmp_path, monkeypatch):
+    folder, begins, goes_on = tmp_path / "checkpoints", threading.Event(), threading.Event()
+    made = CheckpointWriter(folder, NAMES, 1, warn=pytest.fail)
+    write_one(made, 100)
+
+    def finish(files, real=UnfinishedCheckpoint.finish):
+        begins.set()
+        goes_on.wait(TIMEOUT_SECONDS)
+        real(files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UnfinishedCheckpoint, "finish", finish)
+        made.begin_checkpoint(200, {}, 1, kept=False)
+        made.add(snapshot(0, 1, 200), nothing)
+        assert begins.wait(TIMEOUT_SECONDS)
+        made.abandon("learner 0 died")
+        goes_on.set()
+        assert isinstance(ended(made), Written)
+    assert names(folder) == ["at_100", "at_200"]
+    write_one(made, 300)
+    assert names(folder) == ["at_300"]
+    assert made.close(TIMEOUT_SECONDS)
 
 
 def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
