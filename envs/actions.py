@@ -28,7 +28,7 @@ MOST_WHOLE = 256
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
-"""Keys and indices that lead to a part of a space. Empty for a space without parts."""
+"""Keys and indices that lead to a part of a Tuple or Dict. Empty for other spaces."""
 Decode = Callable[[NDArray[Any]], Any]
 
 
@@ -67,7 +67,7 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
 
 
 def check_space(space: object, what: str, env_id: str) -> None:
-    """Raise EnvSetupError if an object is not a Gymnasium space."""
+    """Raise EnvSetupError if an object is not a Gymnasium space. what: name of the object in the error message."""
     if isinstance(space, spaces.Space):
         return
     kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
@@ -78,8 +78,9 @@ def check_space(space: object, what: str, env_id: str) -> None:
 
 
 def first_choices(space: spaces.Space[Any]) -> NDArray[np.int64]:
-    """Return the value of choice 0 of each component of a space without parts, in the shape of the space.
+    """Return the value of choice 0 of each component, int64 in the shape of the space.
 
+    space: any supported space other than Tuple and Dict.
     Continuous components have the value 0, because their actions are not choices.
     """
     part = _choices_of(space)
@@ -122,7 +123,10 @@ def inner_spaces(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, 
 
 
 def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
-    """Yield (path, leaf space) for each leaf of a space, in the order of the space."""
+    """Yield (path, part) for each part that is neither Tuple nor Dict, in the order of the space.
+
+    An integer Box becomes a MultiDiscrete (see `_choices_of`).
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, part in inner_spaces(space):
             yield from _parts(part, (*path, key))
@@ -151,7 +155,7 @@ def _is_continuous(part: spaces.Space[Any]) -> bool:
 
 
 def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
-    """Return the number of choices in each discrete column of a part."""
+    """Return the number of choices in each discrete column of a part. Empty for a continuous part."""
     if isinstance(part, spaces.Discrete):
         return (int(part.n),)
     if isinstance(part, spaces.MultiBinary):
@@ -160,7 +164,7 @@ def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
 
 
 def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
-    """Return part -> columns of an action array. The columns of discrete parts come first."""
+    """Return path of a part -> its columns in an action array. The columns of discrete parts come first."""
     found, start = {}, 0
     for continuous in (False, True):
         for path, part in parts.items():

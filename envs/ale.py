@@ -86,7 +86,7 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
 
 
 def fire_of(game: str, options: AtariOptions) -> int | None:
-    """Return the index of the action FIRE. None if the action set does not contain FIRE. (The full set does.)"""
+    """Return the index of the action FIRE. None if the game's minimal set lacks FIRE. The full set always has FIRE."""
     names = game_facts(game)[0]
     if options.full_action_space:
         return 1
@@ -146,7 +146,7 @@ class AtariVectorEnv:
         self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, 1] int32."""
+        """Advance all rows by one step. action: [R, 1] int32."""
         reset_R = self._ended_R
         fire_R = self._scoring.fire_R & ~reset_R
         start_R = self._starts_R & ~reset_R

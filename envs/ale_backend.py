@@ -1,4 +1,4 @@
-"""The family atari/: Atari games on ale-py, with lazy construction if the run allows it."""
+"""The family atari/: Atari games on ale-py, with lazy construction (lazy_atari.py) if the run allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .lazy_atari import lazy_vector_env
 def _make_vector_env(
     game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make a vector env, with lazy construction if the run allows it."""
+    """Make a vector env. With lazy construction (see `lazy_vector_env`), some emulators are made later."""
     arguments = (game, rows, seed, options.of(AtariOptions), shaping)
     return lazy_vector_env(*arguments) or AtariVectorEnv(*arguments)
 

@@ -31,14 +31,14 @@ LARGEST_REWARD = 3.4e38
 ACTION_MASK = "action_mask"
 """Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The masks of all components are concatenated. If the mask of a component is all zeros, the policy takes action 0 of the
-component. The loss excludes this action, and the environment must ignore it. For example, an agent that waits for
-another player's move has a mask of zeros.
+nvec: numbers of choices (see `ActionSpec`). The masks of all components are concatenated. If the mask of a component is
+all zeros, the policy takes action 0 of the component. The loss excludes this action, and the environment must ignore
+it. For example, an agent that waits for another player's move has a mask of zeros.
 """
 
 
 LAST = "last_action_reward"
-"""Reserved observation name: last action and reward, float32 [sum(nvec) + len(low) + 1].
+"""Reserved observation name: last action and reward, float32 [sum(nvec) + len(low) + 1] (see `ActionSpec`).
 
 Contents: the last choice of each discrete component as one-hot, the last continuous components, then the reward clipped
 to -1..1. All numbers are 0 in the first observation of an episode. If there are other observations, the encoder appends
@@ -188,15 +188,15 @@ class StepArrays:
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. Statistics below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] objective of the episode. Gymnasium environments: `info["true_objective"]`, or without this entry the
-    recorded or raw return (see `objective_of`). Other families define it, such as DMLab-30's normalised score.
+    """[R] objective of the episode. Gymnasium environments: `info["true_objective"]`; if this entry is missing, the
+    return (see `objective_of`). Other families have their own scores, such as DMLab-30's normalised score.
     """
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's rewards, before the vector env shapes or clips them. An environment may have shaped
     them itself. In device simulators: the objective.
     """
     shaped_return: NDArray[np.float64]
-    """[R] sum of the shaped and clipped rewards, including rewards that are not learned from (see vectors.py)."""
+    """[R] sum of the shaped and clipped rewards. It includes rewards that learners mask (see vectors.py)."""
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
@@ -223,7 +223,11 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
-"""row -> (shaping version, values). A vector env calls this function whenever an episode begins in a row."""
+"""row -> (shaping version, values). A vector env calls this function whenever an episode begins in a row.
+
+In an actor, the function also has attributes for the vector env, such as `warn` and `heartbeat` (`EpisodeSource` in
+pbt_rl/actors/actor.py). All of them are optional.
+"""
 
 
 def seeds_of(seed: int, environments: int) -> list[int]:
@@ -247,7 +251,10 @@ class FollowsMatchups(Protocol):
     """Protocol of multi-agent vector envs, in which matchups assign rows to agents."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Set the source of matchups. It assigns rows to agents at `reset` and after a change of the version."""
+        """Set the source of matchups. Call this before `reset`, which assigns rows to agents.
+
+        When the version has changed, the vector env truncates all running episodes, and then assigns rows again.
+        """
 
 
 class VectorEnv(Protocol):
@@ -311,7 +318,7 @@ def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
 
 
 def cpu_ns_of(processes: Sequence[int]) -> int:
-    """Return the total CPU time of processes in nanoseconds. A dead process counts as 0."""
+    """Return the total CPU time of processes in nanoseconds. processes: their ids. A dead process counts as 0."""
     total = 0
     for pid in processes:
         with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
@@ -323,8 +330,8 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 class TrainingInfoInterface(Protocol):
     """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    The method is called before each training episode of a Gymnasium environment (single or vector), not in others.
-    Evaluations and `pbt-rl envs check` never call the method, so they use the environment as its constructor makes it.
+    The method is called before each training episode, only in Gymnasium environments (single or vector). Evaluations
+    and `pbt-rl envs check` never call the method, so they use the environment as its constructor makes it.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
@@ -339,7 +346,10 @@ class TrainingInfoInterface(Protocol):
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """Return the training progress of a row's member. None if the shaping source has no training progress."""
+    """Return the training progress of a row's member, as `set_training_info` receives it (without the key "row").
+
+    None if the shaping source has no training progress, for example in an evaluation.
+    """
     progress = getattr(source, "training_info", None)
     return None if progress is None else progress(row)
 
@@ -383,9 +393,9 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
 
 
 def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw continuous action components like an untrained policy with initial std 1: normal, clipped to the bounds.
+    """Draw continuous action components [R, len(low)] like an untrained policy: normal, clipped to the bounds.
 
-    The mean is the centre and the std is the half width (see `ActionSpec.units`).
+    The mean is the centre and the std is the half width (see `ActionSpec.units`), as with --model.initial-std 1.
     """
     centre, half = (np.array(part) for part in action.units)
     drawn = centre + half * rng.standard_normal((rows, len(centre)))
@@ -400,6 +410,7 @@ def random_actions(
 ) -> NDArray[Any]:
     """Draw random actions [R, A] for a step. Discrete choices are uniform among the choices that the mask allows.
 
+    out: output of the last step, with the action mask if there is one.
     numbers: function that draws the continuous components.
     """
     action, rows = spec.action, len(out.reward)
@@ -416,7 +427,10 @@ def random_actions(
 def random_allowed(
     nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Draw allowed actions [R, A]. A component without an allowed choice gets action 0. D = sum(nvec)."""
+    """Draw allowed actions [R, A]. A component without an allowed choice gets action 0.
+
+    mask_RD: action mask of all components, D = sum(nvec), 1 = allowed.
+    """
     draws_RD = rng.random(mask_RD.shape) * mask_RD
     parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
     return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)

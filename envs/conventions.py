@@ -127,7 +127,10 @@ def _normalises(env: Any) -> bool:
 
 
 def _of_observations(thing: Any) -> dict[str, Any]:
-    """Return the attributes of an object, except attributes about rewards, returns, episodes or lengths."""
+    """Return the attributes of an object, except attributes about rewards, returns, episodes or lengths.
+
+    Names are in lower case and without leading underscores.
+    """
     own = {name.lstrip("_").lower(): value for name, value in getattr(thing, "__dict__", {}).items()}
     return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
 
@@ -169,7 +172,11 @@ def _is_binary(space: Any) -> bool:
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
-    """Check whether a named value looks like an action mask (of one row or all rows), or a list of allowed choices."""
+    """Check whether a named value looks like an action mask (of one row or all rows), or a list of allowed choices.
+
+    choices: number of discrete choices of all components.
+    rows: number of rows that the value may cover.
+    """
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
@@ -206,9 +213,10 @@ NEW_DEFAULTS = (
 LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
 DISTINCT_FINALS, MOST_FINALS = 3, 10
-"""Final observations are compared until one is correct, or until DISTINCT_FINALS different ones are wrong.
+"""Limits of the search for wrong final observations, which are equal to the first observation of the next episode.
 
-With same-step resets, the comparison also ends after MOST_FINALS wrong ones.
+The search ends at the first correct final observation, or after DISTINCT_FINALS different wrong ones. With same-step
+resets, it also ends after MOST_FINALS wrong ones.
 """
 WRONG_FINAL = (
     f"wrong final observation: at all {{}} truncations final_obs is {FIRST_OF_NEXT}. Copy the last observation of the "
@@ -251,7 +259,7 @@ class ConventionWarnings:
         """True until enough final observations are compared."""
         self._cuts, self._finals = 0, set[bytes]()
         """_cuts: number of ends whose final observation equals the first observation of the next episode.
-        _finals: these observations, except those that equal the observation before.
+        _finals: these final observations, except those that equal the observation one step earlier.
         """
 
     def of_info(self, info: Any) -> None:
@@ -324,19 +332,25 @@ class ConventionWarnings:
             self._say(NEW_SPACES)
 
     def of_rewards(self, rewards: Mapping[Any, Any], needed: Iterable[Any]) -> None:
-        """Warn if agents that have acted get no reward. needed: names of these agents."""
+        """Warn if agents that have acted get no reward. rewards: agent -> reward. needed: agents that have acted."""
         if self.reads and (missing := [str(name) for name in needed if name not in rewards]):
             self._say(
                 f"no reward for {', '.join(missing)}, which counts as 0: return a reward for every agent that has acted"
             )
 
     def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:
-        """Warn if an environment has other default shaping than at the start."""
+        """Warn if an environment has other default shaping than at the start.
+
+        defaults: function that returns the present default shaping.
+        """
         if self.reads and self._spec.shaping and defaults() != self._spec.shaping:
             self._say(NEW_DEFAULTS)
 
     def follow(self, env: Any) -> None:
-        """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
+        """Start to record the observations that `reset` of the innermost environment returns.
+
+        The recording ends after LOOKS truncations. Environments that save their state are not recorded.
+        """
         bare: Any = attribute(env, "unwrapped") or env
         # Environments that save their state are excluded, because the state would include the new attribute.
         if (
@@ -348,7 +362,7 @@ class ConventionWarnings:
                 bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
-        """Forget the recorded observations. Called after each reset of the followed environment by its vector env."""
+        """Forget the recorded observations. The vector env calls this after each of its resets of that environment."""
         if self._reset is not None:
             self._reset.observed.clear()
 
@@ -507,7 +521,7 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
 
 
 def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
-    """Describe a number that is outside its bounds by more than one of 255 levels. Return "" if there is none."""
+    """Describe a number that is outside its bounds by more than 1/255 of their range. "" if there is no such number."""
     if array.shape != box.shape:
         return ""
     low, high = box.low.astype(np.float64), box.high.astype(np.float64)

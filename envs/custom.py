@@ -71,7 +71,10 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Make an environment, close it and return its spec. Raises EnvSetupError, and the exceptions of the factory."""
+    """Make an environment, close it and return its spec.
+
+    Raises EnvSetupError if the environment is unsuitable or the factory hangs, and the exceptions of the factory.
+    """
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         other = simulator_backend(env_id)
         if other is None:
@@ -106,7 +109,10 @@ def simulator_backend(env_id: str) -> Backend | None:
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make a device simulator with R rows."""
+    """Make a device simulator with R rows. `simulator_backend` must have returned a backend for this id.
+
+    device: name of a torch device.
+    """
     other = simulator_backend(env_id)
     assert other is not None
     assert other.make_simulator is not None
@@ -135,7 +141,10 @@ def kind_of(env: object) -> Kind | None:
 def one_by_one(
     env_id: str, first: gymnasium.Env[Any, Any], options: EnvOptions
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Return a function that returns `first` in its first call, and a new environment in each further call."""
+    """Return a function that returns `first` in its first call, and a new environment in each further call.
+
+    The function raises EnvSetupError if the new environment is not a `gymnasium.Env`.
+    """
     places = count(options.first_row + 1)
 
     def again() -> gymnasium.Env[Any, Any]:
@@ -149,7 +158,10 @@ def one_by_one(
 
 
 def find_factory(env_id: str) -> Callable[..., object]:
-    """Import the factory of an id. Raises EnvSetupError, and the exceptions of the imported module."""
+    """Import the factory of an id. For `NAME/LEVEL`, the first argument of the result is set to LEVEL.
+
+    Raises EnvSetupError if there is no such factory, and the exceptions of the imported module.
+    """
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")
         factory = _attribute(env_id, _import(env_id, module_name), path)

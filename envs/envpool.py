@@ -68,7 +68,11 @@ MOST_CHOICES_SEEN = 512
 
 @dataclass(frozen=True)
 class Task:
-    """Task with its options, prepared for the vector env."""
+    """Task with its options, prepared for the vector env.
+
+    leaves: arrays of an observation, including the action mask.
+    decode: converts actions [R, A] to the engine's shape and dtype.
+    """
 
     keywords: Mapping[str, Any]
     """Keywords of `envpool.make`."""
@@ -93,7 +97,10 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> Task:
-    """Prepare a task from its spec, without making an environment. Raises EnvSetupError."""
+    """Prepare a task from its spec, without making an environment.
+
+    Raises EnvSetupError for an unknown or unsupported task, and for unsuitable keywords.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium warns of bounds that float32 cannot represent
         return _described(name, options, keywords)
@@ -223,7 +230,11 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
 
 
 def _as_delivered(leaf: Leaf) -> Leaf:
-    """Flatten an array to numbers, unless it is a short one-hot array or a picture with sides of at least SMALL."""
+    """Change the leaf of an array to a flat array of numbers, except for pictures and short one-hot arrays.
+
+    Pictures have sides of at least SMALL pixels. A grey picture (uint8, channels first) loses its channel axis.
+    Short one-hot arrays have at most MOST_CHOICES_SEEN entries.
+    """
     whole = leaf.kind in ("bytes", "image") and len(leaf.shape) == 3 and min(leaf.spec.shape[1:]) >= SMALL
     if whole and leaf.kind == "bytes" and leaf.shape[0] == 1:
         return replace(leaf, spec=ArraySpec(leaf.shape[1:], "uint8"))  # one grey frame, stacked on the device
@@ -249,7 +260,7 @@ def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvS
 
 @lru_cache(maxsize=32)
 def _try_out(name: str, request: str, given: str) -> None:
-    """Make a task and step it a few times, in a fork of this process.
+    """Make a task and step it a few times, in a fork of this process. Raises EnvSetupError, see `tried`.
 
     request: JSON of the keywords.
     given: the user's keywords, for the error message.
@@ -324,7 +335,7 @@ class EnvPoolVectorEnv:
         self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, A] of `spec.action.dtype`."""
+        """Advance all rows by one step. action: [R, A] of `spec.action.dtype`."""
         starts_R = self._ended_R
         fire_R = self._none_R if self._scoring is None else self._scoring.fire_R & ~starts_R
         if fire_R.any():

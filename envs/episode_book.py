@@ -1,6 +1,6 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The heartbeat is two cells of shared memory. The supervisor reads the cells to distinguish slow environments from
+The heartbeat is two int64 cells of shared memory. The supervisor reads the cells to distinguish slow environments from
 hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source.
 
 A vector env that steps its rows one by one writes `heartbeat[ROW]` after each row. A single call for all rows cannot
@@ -120,7 +120,7 @@ class EpisodeBook:
             self.length_R[rows] += played
 
     def write(self, out: StepArrays, objective_R: NDArray[np.float64] | None = None) -> None:
-        """Write the statistics of all rows. objective_R: objectives. None: the raw returns."""
+        """Write the statistics of all rows to `out`. objective_R: objectives. None: the raw returns."""
         out.objective[:] = self.raw_R if objective_R is None else objective_R
         out.raw_return[:] = self.raw_R
         out.shaped_return[:] = self.shaped_R

@@ -158,6 +158,10 @@ def keywords_backend(
     """Return the backend of a family of third-party environments, whose only options are --env-option.
 
     family: name of the family. "" for the user's own environments.
+    probe: (name, keywords) -> spec. It runs in a fork of this process (`FirstProbe`).
+    make_vector_env: (name, rows, seed, shaping, keywords) -> vector env.
+    recipe: spec -> default options of a run.
+    The other arguments are fields of `Backend`.
     """
     first = FirstProbe(f"{family}/" if family else "", probe)
     return Backend(
@@ -182,7 +186,7 @@ class Kind:
     fits: Callable[[object], bool]
     """object -> True if the object has the interface."""
     describe: Callable[[str, Any], EnvSpec]
-    """(id, environment) -> spec of a row. Raises EnvSetupError."""
+    """(id, environment) -> spec of a row. Raises EnvSetupError if the environment is unsuitable."""
     make_vector_env: Callable[[str, Callable[[], Any], int, int, ShapingSource], VectorEnv]
     """(id, function that makes one environment, rows, seed, shaping) -> vector env."""
     all_rows: bool = False

@@ -35,7 +35,12 @@ class Camera(Protocol):
         """Pictures per second of simulated time."""
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
-        """Return a picture of row 0 after a step. action_A: action of the step. None: after the first reset."""
+        """Return a picture of row 0 after a step, uint8 [H, W, 3].
+
+        step: output of the step.
+        action_A: action of the step. None: after the first reset.
+        Raises EnvSetupError if the environment cannot be rendered.
+        """
 
     def close(self) -> None:
         """Release the resources of the camera."""
@@ -201,8 +206,9 @@ WITHOUT_DISPLAY = {"SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "egl"}
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0. None if the environment has no pictures. Raises EnvSetupError.
+    """Make a vector env with a camera on row 0. None if the environment has no pictures.
 
+    Raises EnvSetupError if the environment cannot be made, or if a gym/ environment has no render mode `rgb_array`.
     On a machine without a display, this function sets the environment variables in WITHOUT_DISPLAY.
     """
     if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
@@ -231,7 +237,7 @@ def film_by(
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:
-    """Check whether environments of a family may have pictures."""
+    """Check whether the family of an id has environments with pictures. This environment may still have none."""
     return backend_of(env_id, options)[0].film is not None or _family(env_id) in FILMED
 
 

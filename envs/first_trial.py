@@ -69,8 +69,8 @@ _NO_INTEGER = re.compile(
 def environment_output(text: str) -> str:
     """Remove this project's stack frames and their callers from the stack of a crash in a process's output.
 
-    text: output. A stack of `faulthandler` has its newest stack frame first. Its list of extension modules is removed
-    too. Other text is kept.
+    text: output of the process. In a stack of `faulthandler`, the newest stack frame is first, so callers follow. The
+    list of extension modules after the stack is removed too. Other text is kept.
     """
     if "(most recent call first)" not in text:
         return text.strip()
@@ -102,7 +102,7 @@ def tried(
     timeout, and its exceptions are not converted.
 
     limit_seconds: timeout. None: unlimited.
-    captured: True collects the fork's output. Its end is written to stderr, or becomes part of the error.
+    captured: True collects the fork's output. The end of the output is written to stderr, or becomes part of the error.
     when: time of the failure in the error message, such as "when it was made".
 
     Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. An
@@ -157,7 +157,7 @@ def _can_be_copied() -> bool:
 
 
 def _copy() -> int:
-    """Fork this process.
+    """Fork this process. Return the process id of the fork, and 0 in the fork.
 
     The fork does not collect garbage of this process, because destructors may need threads that the fork lacks.
     """
@@ -192,13 +192,19 @@ class FirstProbe:
         """(key, spec) of the last call of `for_recipe`. Used by the next call of the probe."""
 
     def for_recipe(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        """Return the spec of an environment from a new trial, and keep it for the next call. Raises EnvSetupError."""
+        """Return the spec of an environment from a new trial, and keep it for the next call.
+
+        Raises EnvSetupError, see `tried`.
+        """
         self._known = None
         self._known = self._key(name, keywords), self(name, keywords)
         return self._known[1]
 
     def __call__(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        """Return the spec of an environment, from `for_recipe` or from a new trial. Raises EnvSetupError."""
+        """Return the spec of an environment, from `for_recipe` or from a new trial.
+
+        Raises EnvSetupError, see `tried`.
+        """
         known, self._known = self._known, None
         if known is not None and known[0] == self._key(name, keywords):
             return known[1]
@@ -217,9 +223,11 @@ class FirstProbe:
 
 
 def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
-    """Body of the keeper process: fork a child that calls `run`, watch the child, and exit with the child's status.
+    """Run the keeper process: fork a child that calls `run`, watch the child, and exit with the child's status.
 
+    parent: process id of the parent.
     line: file descriptor of a socket to the parent. The keeper sends the last bytes of the child's output through it.
+    captured: True redirects the child's output to the keeper.
     """
     try:
         os.setsid()  # only the parent handles Ctrl-C
@@ -282,7 +290,7 @@ def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[ob
 
 
 def _redirect(output: int) -> None:
-    """Redirect all output to `output`, even if a notebook or a test has replaced `sys.stdout`."""
+    """Redirect all output to the file descriptor `output`, even if a notebook or a test has replaced `sys.stdout`."""
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(fd, target)
@@ -294,7 +302,12 @@ def _redirect(output: int) -> None:
 
 
 def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: int) -> tuple[bool, int, str]:
-    """Wait for the keeper. Return (False after a timeout, the fork's status, the end of the output)."""
+    """Wait for the keeper. Return (False after a timeout, the fork's wait status, the end of the fork's output).
+
+    pid: process id of the keeper.
+    line: socket to the keeper.
+    outcome: file descriptor that may contain LONG.
+    """
     in_time, tail = False, b""
     try:
         for pause in _pauses(pid, limit_seconds, outcome):
@@ -312,7 +325,10 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: i
 
 
 def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
-    """Yield the seconds of each wait until the timeout. None: no timeout. The fork may request a longer timeout."""
+    """Yield the seconds of each wait until the timeout. None: no timeout.
+
+    The fork may request a longer timeout (see LONG).
+    """
     if limit_seconds is None:
         yield None
         return

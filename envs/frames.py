@@ -26,7 +26,10 @@ class Frames:
         """_bytes: True if a frame had values above 1. _signed: True if an earlier frame had values in -1..0."""
 
     def picture(self, frame: Any) -> Picture:
-        """Convert a frame to a picture. Raises ValueError if the frame is not a picture."""
+        """Convert a frame to a picture. Raises ValueError if the frame is not a picture.
+
+        frame: grey, RGB or RGBA array, channels first or last. Of several frames (list, dict, batch), one is converted.
+        """
         array = _of_three_axes(frame)
         if array.shape[2] == 4:  # the last channel is opacity
             array = array[..., :3]

@@ -212,7 +212,10 @@ def _spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
-    """Make an environment, close it and return its spec."""
+    """Make an environment, close it and return its spec.
+
+    Raises EnvSetupError if the environment is unsuitable, or if making it takes longer than PROBE_SECONDS.
+    """
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         env = make()
     with closing(env):
@@ -220,7 +223,11 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
 
 
 class GymVectorEnv:
-    """R environments with equal specs. Only the first reset is seeded."""
+    """Vector env of R Gymnasium environments with equal specs. Only the first reset is seeded.
+
+    The constructor calls `make` once per row. It raises EnvSetupError if an environment is unsuitable, if two
+    environments have different specs, or if `make` returned the same environment twice.
+    """
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
@@ -285,7 +292,7 @@ class GymVectorEnv:
         self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, A] of `spec.action.dtype`."""
+        """Advance all rows by one step. action: [R, A] of `spec.action.dtype`."""
         heartbeat = self._heartbeat
         with np.errstate(over="ignore"):
             for row, one in enumerate(self._decode(action)):
@@ -395,7 +402,7 @@ class GymVectorEnv:
             out.obs[leaf.name][row] = obs if plain else read_leaf(leaf, source, self.spec.env_id)
 
     def _write(self, out: StepArrays) -> None:
-        """Write a step of all rows."""
+        """Check the observations in `out`, and write the rewards, flags and statistics of a step of all rows."""
         for leaf in self._leaves:
             if leaf.kind == "float":
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)

@@ -92,14 +92,17 @@ class Engines:
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def construct_more(self) -> NDArray[np.intp]:
-        """Make the next engine and return its rows. The games of these rows begin with the next step."""
+        """Make the next engine and return the indices of its rows. Call this only if `next_size` is not 0.
+
+        The games of these rows begin with the next step.
+        """
         number = len(self._engines)
         self._engines.append(self._make(len(self._parts[number])))
         self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game in every existing row.
+        """Begin a game in every existing row. Return (frames [R, 1, 84, 84], info). info["lives"]: [R].
 
         seed: seeds [R] of all rows, including rows that are made later. None: existing rows are not seeded again.
         """
@@ -109,7 +112,10 @@ class Engines:
         return frames_R, info
 
     def step(self, action_R: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
-        """Step every existing row, except rows whose games begin in this step."""
+        """Step every existing row, except rows whose games begin in this step.
+
+        Return (frames [R, 1, 84, 84], scores [R], terminated [R], truncated [R], info). info["lives"]: [R].
+        """
         there = len(self._engines) - len(self._arrived)
         answers = self._arrivals()
         *arrays_R, info_R = answers

@@ -45,7 +45,7 @@ def with_last(spec: EnvSpec) -> EnvSpec:
 
 
 class LastActionVectorEnv:
-    """Wrapper that adds the observation LAST.
+    """Wrapper that adds the last action and reward to the observations, as the array LAST.
 
     Contents: the last discrete choices as one-hot, the last continuous components, then the learner's reward clipped
     to -1..1. All numbers are 0 in steps that set `first`, such as the start of an episode.
@@ -151,7 +151,10 @@ def make_vector_env(
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make a device simulator (`SimulatorEnv`) of R rows."""
+    """Make a device simulator (`SimulatorEnv`) of R rows. `EnvSpec.simulator` must be True for this id.
+
+    device: name of a torch device.
+    """
     backend, name = backend_of(env_id, options)
     assert backend.make_simulator is not None, f"{env_id} is not a device simulator"
     return backend.make_simulator(name, rows, seed, device, options)
@@ -245,9 +248,10 @@ def _plain(name: str) -> str:
 
 
 def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
-    """Return (backend, name within the family) of an environment. Raises EnvSetupError.
+    """Return (backend, name within the family) of an environment.
 
-    For the user's own environments, the name is the whole id.
+    For the user's own environments, the name is the whole id. Raises EnvSetupError for an unknown id, for a missing
+    package, and if the options have keywords that the family does not support.
     """
     family = family_of(env_id)
     if family is None:
@@ -264,7 +268,10 @@ def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
 
 
 def _full(env_id: str) -> str:
-    """Expand a short name (`pong`), or an id of a package (`minigrid/...`), to `family/name`."""
+    """Expand a short name (`dmlab30`), or an id of a package (`minigrid/...`), to `family/name`.
+
+    Other ids are returned unchanged.
+    """
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
     if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:

@@ -80,7 +80,7 @@ def registered(gym_id: str) -> str:
     """Import the package that registers an id, and return the registered id.
 
     gym_id: `ID` or `package:ID`. The ID may lack its namespace or the package's prefix. If no registered id fits, or if
-    several ids fit, `gym_id` is returned unchanged.
+    several ids fit, `gym_id` is returned unchanged. Raises ImportError if a package of PACKAGES cannot be imported.
     """
     known_ids = import_module("gymnasium").registry
     if gym_id in known_ids:

@@ -76,7 +76,10 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
-    """Return the flattened default shaping of an environment, or {} if it has no shaping. Raises EnvSetupError."""
+    """Return the flattened default shaping of an environment, or {} if it has no shaping.
+
+    Raises EnvSetupError if the defaults are not a dict, or contain unsuitable names or values (see `flatten`).
+    """
     interface = find_interface(env)
     if interface is None:
         return {}

@@ -28,7 +28,10 @@ def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
 
 
 def check_reset(env_id: str, env: Any) -> None:
-    """Raise EnvSetupError if the innermost `reset` does not accept `seed` or, if there are wrappers, `options`."""
+    """Raise EnvSetupError if the innermost `reset` does not accept `seed`.
+
+    If there are wrappers, `reset` must also accept `options`.
+    """
     single = isinstance(env, gymnasium.Env)
     bare = (attribute(env, "unwrapped") or env) if single else env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments

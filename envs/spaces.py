@@ -74,7 +74,7 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 def looks_like_a_picture(array: ArraySpec) -> bool:
     """Check whether an array is float32 and has the shape of a picture.
 
-    Such an array may be a picture whose space declares no bounds of 0 and 255, or of 0 and 1.
+    Such an array may be a picture whose space does not declare the range of its pixels.
     """
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
@@ -150,15 +150,15 @@ def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation.
+    """Description of one array of an observation, and of its conversion.
 
     path: keys of nested dicts and tuples that lead to the array. Indices of a tuple are strings.
     shape: shape that the environment returns.
     spec: shape and dtype after the conversion.
     in_info: True if the array is in the info dict.
     axes, levels: for pictures, order of the axes, and the two values that become 0 and 255. See `_as_picture`.
-    scale: for `float`, factor of the numbers.
-    start, sizes: for `one_hot`, the smallest value and the number of values of each integer.
+    scale: for kind `float`, factor of the numbers.
+    start, sizes: for kind `one_hot`, the smallest value and the number of values of each integer.
 
     kind       environment's values             converted to
     float      numbers                          float32
@@ -255,7 +255,10 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield (name, space, value) of each array in an observation. A missing value is None."""
+    """Yield (name, space, value) of each array in an observation. A missing value is None.
+
+    path: prefix of the names.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -358,6 +361,7 @@ def _choices_leaf(
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
     """Convert one array of an observation to `leaf.spec`.
 
+    obs: the whole observation. If `leaf.in_info` is True: the info dict.
     Raises EnvSetupError for a missing key, a wrong shape, an unsuitable dtype, NaN and infinity. Also raises
     EnvSetupError for an integer outside a Discrete or MultiDiscrete space, and for a mask with numbers besides 0 and 1.
     Numbers outside the bounds of a Box raise no error; pixels are clipped.
@@ -379,9 +383,7 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Check whether an observation can be written without conversion.
-
-    The caller must check the numbers by `check_finite`.
+    """Check whether an observation can be written without `read_leaf`. Numbers still need `check_finite`.
 
     Most observations need no conversion. A call of `read_leaf` takes longer than a step of a small environment.
     """
@@ -468,7 +470,10 @@ def _words(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=4096)
 def _hashed(sentence: str, words: int) -> NDArray[np.int32]:
-    """Hash a sentence. The cache helps because an instruction rarely changes within an episode."""
+    """Return the hashes of a sentence, [words] int32 (see `hash_words`).
+
+    The cache helps because an instruction rarely changes within an episode.
+    """
     hashed = np.zeros(words, np.int32)
     hash_words(sentence, hashed)
     return hashed

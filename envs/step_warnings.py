@@ -45,7 +45,7 @@ class _ResetTimer:
         self._steps[begun > 0] += 1
 
     def measured(self) -> tuple[float, float]:
-        """Return the mean seconds of a reset, and the share of the total time that resets take."""
+        """Return (mean seconds of a reset, share of the total time that resets take). (0.0, 0.0) without resets."""
         (without, with_resets), steps = self._seconds, self._steps
         resets = with_resets - steps[1] * without / max(1, steps[0])
         return resets / max(1, self.resets), resets / max(1e-9, without + with_resets)
@@ -54,7 +54,7 @@ class _ResetTimer:
 class Watch:
     """Detector of environment bugs in the steps of any vector env.
 
-    tell: called once with each kind of warning.
+    tell: called with the first warning of each kind (see `once`).
     pictures: names of the pictures whose range of pixel values is checked.
     steps: number of steps whose pictures and action masks are checked.
 
@@ -119,7 +119,7 @@ class Watch:
             self._judge_mask()
 
     def judge(self) -> None:
-        """Warn of the bugs found so far."""
+        """Warn of the bugs found so far. Call this after the last step."""
         self._judge_ends()
         self._judge_mask()
         self._judge_resets()

@@ -40,18 +40,19 @@ LAST_RESORT = 50
 LOOKS = 4
 """Minimum number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""Of the wall time in which the process is not stopped, at least this share counts toward a timeout. Otherwise, a
+"""Minimum share of the wall time that counts toward a timeout, while the process is not stopped. Without a minimum, a
 process that hangs on a busy machine might never reach its timeout.
 """
 
 
 class ProcessTimeout:
-    """Timeout of a process. Time in which it waits for a CPU counts only in part (see LEAST_COUNTED).
+    """Timeout of a process. Time in which the process waits for a CPU counts only in part (see LEAST_COUNTED).
 
-    Time in which the process that measures the timeout is stopped hardly counts.
-    In the first of LOOKS equal parts of the timeout, all wall time counts toward the timeout. Therefore short calls
-    need no measurement.
-    pid: the process. The waiting times of its descendants are included.
+    Time in which the measuring process is stopped, for example by Ctrl-Z, hardly counts.
+    In the first of LOOKS equal parts of the timeout, all wall time counts. Therefore short calls need no measurement.
+
+    seconds: the timeout. The attribute `left` has the seconds that are left.
+    pid: id of the process. The waiting times of its descendants are included.
     """
 
     def __init__(self, seconds: float, pid: int) -> None:
@@ -109,7 +110,9 @@ class _Hangs(BaseException):  # `except Exception` in an environment does not ca
 
 @contextmanager
 def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise EnvSetupError if the body exceeds the timeout. An enclosing timeout that ends sooner takes precedence.
+    """Raise EnvSetupError with `message` if the body of the `with` statement exceeds the timeout.
+
+    An enclosing timeout that ends sooner takes precedence.
 
     Code that hangs in C, or runs outside the main thread, is not interrupted. If the body catches more than LAST_RESORT
     interruptions, the process ends.

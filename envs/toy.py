@@ -69,7 +69,7 @@ def one_hot(index: int, size: int) -> Obs:
 
 
 class Identity(Toy):
-    """Observe an index and repeat it as the action: reward 1 if correct. Truncated after `length` steps.
+    """Toy: observe an index and repeat it as the action. Reward 1 if correct. Truncated after `length` steps.
 
     Mean return: length / size for a random policy, length for the optimal policy.
     """
@@ -99,10 +99,10 @@ MOST_DIGITS = 7
 
 
 class Memory(Toy):
-    """Observe a cue, then `delay` blank steps, then a question (last column): reward 1 for the cue's index.
+    """Toy: observe a cue, then `delay` blank steps, then a question (last column). Answer with the cue's index.
 
-    Only the last action counts. Mean return: 1 / size for a random policy and for a policy without recurrent state, 1
-    for the optimal policy.
+    Reward 1 if correct. Only the last action counts. Mean return: 1 / size for a random policy and for a policy without
+    recurrent state, 1 for the optimal policy.
     """
 
     def __init__(self, size: int = 4, delay: int = 6) -> None:
@@ -164,8 +164,9 @@ MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 class Treasure(Toy):
-    """Walk to a treasure on `size` x `size` cells: reward 1 and termination. Truncated after `length` steps.
+    """Toy: walk to a treasure on `size` x `size` cells.
 
+    Reaching the treasure gives reward 1 and terminates the episode. Truncated after `length` steps.
     Walker and treasure start at random cells. The image has a channel for the walker and a channel for the treasure.
     With default parameters a random policy finds the treasure in a fifth of the episodes. The optimal policy always
     finds it, in 4.7 steps on average.
@@ -199,7 +200,9 @@ class Treasure(Toy):
 
 
 class Counting(Toy):
-    """Observe (row's id, episode, step, checksum of the episode's actions). `counting_errors` checks these numbers.
+    """Toy that shows (row's id, episode, step, checksum of the episode's actions), for tests of lossless delivery.
+
+    `counting_errors` checks these numbers.
 
     The id is the lower 24 bits of the row's seed, because float32 holds 24 bits exactly. Episodes last 5 to 17 steps.
     Every third episode is truncated; all others terminate. The reward is the number of the step.
@@ -304,7 +307,7 @@ class Masked(Identity):
 
 
 class Hybrid(Identity):
-    """Observe an index and a number, and repeat index and number as the action.
+    """Toy: observe an index and a number, and repeat both as the action.
 
     If the index is correct, the reward is 1 - |difference of the numbers|, but at least 0. Otherwise the reward is 0.
     Observations are a Tuple that contains a Dict. Actions are a Dict of a Discrete and a Box. Mean return: 5/12 *

@@ -21,7 +21,7 @@ _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute.
+    """Return an attribute of an object of user code.
 
     None if the attribute is missing, if reading it raises, or if it comes from a proxy that has values for all names.
     """
@@ -97,7 +97,7 @@ def check_distinct(env_id: str, envs: Sequence[object]) -> None:
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Convert a value to a numpy array, including tensors with a gradient, of bfloat16, or on a device.
+    """Convert a value to a numpy array. A tensor may have a gradient, be of bfloat16, or be on a device.
 
     Raises ValueError for ragged lists, sparse tensors, and lists of tensors with gradients.
     """
@@ -152,6 +152,7 @@ def _only_one(value: Any, kinds: str = "fiub") -> Any:
 def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (name, value) of settings as strings for DeepMind's engines. Nested names are joined: `table.name`.
 
+    prefix: text before each name.
     Raises EnvSetupError for values other than numbers, bools, strings and mappings of these values.
     """
     for key, value in settings.items():

@@ -6,12 +6,13 @@
     SAME_STEP   In the step that ends the episode. `info["final_obs"]` contains the final observation.
     DISABLED    After the step that ends the episode, by a call of `reset(options={"reset_mask": ...})` in this module.
 
-With SAME_STEP and DISABLED, the environment is one step ahead after a reset, because one call steps all rows:
+In this project, the reset of a row takes one step (see `StepArrays`). With SAME_STEP and DISABLED, it takes none. One
+call steps all rows. Therefore, the first step of the new episode takes the place of the reset:
 
 - The action that the policy chose for the final observation becomes the first action of the new episode. Therefore the
   final observation is delivered with the action mask of the new episode's first observation.
-- The first step of the new episode is delivered as the reset. The reward of this step counts for the episode's return,
-  but not for learning.
+- The first step of the new episode is delivered with `first` set and reward 0. The actual reward of this step counts
+  for the episode's return, but not for learning.
 
 Axes: R rows.
 """
@@ -88,7 +89,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
 
 
 class NativeVectorEnv:
-    """R rows of a Gymnasium vector environment. Only the first reset is seeded."""
+    """Adapter of a Gymnasium vector environment with R rows. Only the first reset is seeded."""
 
     def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
         self.spec = describe_vector(env_id, env)
@@ -134,7 +135,7 @@ class NativeVectorEnv:
         return answer
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, A] of `spec.action.dtype`."""
+        """Advance all rows by one step. action: [R, A] of `spec.action.dtype`."""
         assert self._env is not None, "the vector env is closed"
         starts_R = self._ended_R
         in_step = self._mode is AutoresetMode.NEXT_STEP
@@ -352,7 +353,7 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
 def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
     """Raise EnvSetupError if only rows in other processes have methods for shaping or `set_training_info`.
 
-    AsyncVectorEnv calls a method of all rows with the same arguments, but each row needs its own.
+    AsyncVectorEnv calls a method of all rows with the same arguments, but the arguments differ between rows.
     """
     for what, find, names in (
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
@@ -396,7 +397,10 @@ def _rows_of(env: Any) -> list[Any]:
 
 
 def _of_row(tree: Any, row: int) -> Any:
-    """Return one row of a batched observation, recursively in dicts and tuples."""
+    """Return one row of a batched observation, recursively in dicts and tuples.
+
+    Keys that begin with `_` are left out, because they are Gymnasium's masks.
+    """
     if isinstance(tree, tuple):
         return tuple(_of_row(value, row) for value in tree)
     if isinstance(tree, Mapping):
