@@ -52,7 +52,11 @@ LEAST_HEIGHT = 36
 
 
 class Lab2dTable:
-    """One Lab2D environment, whose agents are its players."""
+    """Table (see `Table` in multi_agent.py) of one Lab2D environment. Its S agents are the players.
+
+    level: key of LEVELS.
+    settings: settings of the level. Raises EnvSetupError if the engine rejects them.
+    """
 
     def __init__(self, level: str, settings: Mapping[str, Any]) -> None:
         self._id = f"dmlab2d/{level}"
@@ -119,12 +123,15 @@ class Lab2dTable:
 
 
 def names() -> tuple[str, ...]:
-    """Return all levels, sorted."""
+    """Return the names of all levels, sorted."""
     return tuple(sorted(LEVELS))
 
 
 def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Return the spec of a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
+    """Return the spec of a level. Raises EnvSetupError for an unknown level and for unsupported settings.
+
+    keywords: the user's settings (--env-option).
+    """
     settings = _settings(level, keywords)
     return probe_with(lambda: Lab2dTable(level, settings))
 
@@ -132,13 +139,19 @@ def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     level: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> MultiAgentVectorEnv:
-    """Make a vector env of R rows. Each row is a player."""
+    """Make a vector env of R rows. Each row is a player.
+
+    Raises EnvSetupError as `probe` does, and if R is not a multiple of the number of players.
+    """
     settings = _settings(level, keywords)
     return MultiAgentVectorEnv(lambda: Lab2dTable(level, settings), rows, seed, shaping)
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options. For small pictures (small `spriteSize`) the encoder is an MLP instead of a CNN."""
+    """Return the default options of a run: dotted name of a config field -> value.
+
+    The encoder is an MLP for pictures lower than LEAST_HEIGHT (small `spriteSize`), and a CNN for all others.
+    """
     small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
     return {
         "model.encoder": "mlp" if small else "nature",

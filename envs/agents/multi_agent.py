@@ -7,12 +7,15 @@ If an agent leaves before the others (dead, finished), its last transition is ma
 agent's row then waits until the environment is reset for all agents. A waiting row sets `first` in every step, so
 learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode.
 
-A waiting row cannot learn from a reward that its agent gets after leaving. After the first such reward, a table of
-PettingZoo keeps agents that leave in later episodes active until the shared episode ends.
+A waiting row cannot learn from a reward that its agent gets after leaving. After the first such reward, the adapter of
+PettingZoo (tables.py) changes its behaviour: in all later episodes, agents that leave stay active until the shared
+episode ends.
 
 When the version of the matchup changes, all running episodes are truncated in the current step. Their returns bootstrap
 from the last observation. These episodes are not reported, because they have no result. The next step resets every
 environment with the new matchup.
+
+A *table* (`Table`) is one environment with its agents.
 
 Axes: R = E * S rows; E environments of S agents; A action components.
 """
@@ -37,12 +40,14 @@ from ..shaping import unflatten
 
 @dataclass(frozen=True)
 class Scene:
-    """Result of a reset or step of one environment, for each of its agents.
+    """Result of a reset or step of one environment, for each of its S agents.
+
+    Keys `agent` are indices of agents, from 0 to S - 1.
 
     obs: agent -> name -> array. The row of a missing agent keeps its last observation, or gets zeros after a reset.
     active: [S] True for agents that take the next step. Other agents wait for the end of the episode.
-    reward, terminated, truncated: [S] of the last transition. For agents that were not active, both flags are False,
-    and the reward counts for the return but not for learning.
+    reward, terminated, truncated: [S] of the last transition, 0 and False after a reset. For agents that were not
+    active, both flags are False, and the reward counts for the return but not for learning.
     objective: agent -> `true_objective`, if the environment returned it.
     stats: agent -> `episode_extra_stats`, if the environment returned them.
     info: info dict of one agent, as an example. The info dicts of all agents usually have equal keys.
@@ -65,13 +70,20 @@ class Table(Protocol):
         """Return the spec of a row. Raises EnvSetupError for spaces that are unsupported or differ between agents."""
 
     def reset(self, seed: int | None) -> Scene:
-        """Reset the environment. seed: None does not reseed the random generator."""
+        """Reset the environment and return its first scene. seed: None continues the random generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """Take one step. action: [S, A] of the spec's dtype. The actions of inactive agents are ignored."""
+        """Take one step. The actions of inactive agents are ignored.
+
+        action: [S, A] of the dtype `ActionSpec.dtype`. S: agents. A: action components.
+        """
 
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
-        """Set an agent's (nested) shaping values, which take effect at the next `reset`."""
+        """Set an agent's shaping values, which take effect at the next `reset`.
+
+        agent: index of the agent.
+        values: name -> number, or name -> mapping of the same kind.
+        """
 
     def close(self) -> None:
         """Release the environment."""
@@ -82,11 +94,11 @@ class Watched(Protocol):
     """Optional protocol of tables that detect bugs of their environment."""
 
     def watch(self, warnings: ConventionWarnings) -> None:
-        """Report bugs that raise no error to `warnings`."""
+        """Set the receiver of warnings about bugs that raise no error. Called once, before `reset`."""
 
 
 MakeTable = Callable[[], Table]
-"""() -> new environment."""
+"""() -> new environment with S agents."""
 
 
 def probe_with(make: MakeTable) -> EnvSpec:
@@ -99,7 +111,11 @@ def probe_with(make: MakeTable) -> EnvSpec:
 
 
 class MultiAgentVectorEnv:
-    """R rows in E = R / S environments. Only the first reset is seeded."""
+    """Vector env of R rows in E = R / S environments of S agents. Only the first reset is seeded.
+
+    Before `follow` is called, row e * S + s plays agent s of environment e. Raises EnvSetupError if R is not a multiple
+    of S, or if two environments differ in agents, spaces or shaping.
+    """
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
@@ -152,7 +168,7 @@ class MultiAgentVectorEnv:
         self._write_episodes(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, A] of `spec.action.dtype`."""
+        """Advance every row by one step. action: [R, A] of `spec.action.dtype`."""
         changed = self._matchups()[0] != self._version
         if changed and self._over_E.all():
             self._assign_agents(out)

@@ -26,7 +26,7 @@ NEEDS = {
     "hanabi": ("shimmy", "pyspiel"),
     "holdem": ("rlcard",),
 }
-"""Part of an environment's name -> import names of the packages that the environment requires."""
+"""Substring of an environment's name -> import names of the packages that the environment requires."""
 
 
 def names() -> tuple[str, ...]:
@@ -47,7 +47,13 @@ def _module(name: str) -> str:
 
 
 def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
-    """Return a function that makes environments. name: with or without the collection, such as `classic/`."""
+    """Return a function that makes environments. Raises EnvSetupError for an unknown name and for missing packages.
+
+    The returned function raises EnvSetupError if an environment cannot be made.
+
+    name: name of the environment, with or without its collection (such as `classic/`).
+    keywords: arguments of the environment's constructor (--env-option).
+    """
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     full = _find(name)
@@ -67,14 +73,17 @@ def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
 
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Return the spec of an environment. Raises EnvSetupError."""
+    """Return the spec of an environment. Raises EnvSetupError if it cannot be made, or has unsupported spaces."""
     return probe_with(maker(name, keywords))
 
 
 def make_vector_env(
     name: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> MultiAgentVectorEnv:
-    """Make a vector env of R rows. Each row is an agent."""
+    """Make a vector env of R rows. Each row is an agent.
+
+    Raises EnvSetupError as `probe` does, and if R is not a multiple of the number of agents.
+    """
     return MultiAgentVectorEnv(maker(name, keywords), rows, seed, shaping)
 
 
@@ -99,7 +108,11 @@ def _missing(name: str) -> list[str]:
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options. Board games (grids or vectors, discrete actions) get a small MLP and large batches."""
+    """Return the default options of a run: dotted name of a config field -> value.
+
+    Board games get a small MLP and large batches. An environment counts as a board game if its actions are discrete and
+    its pictures, if any, are grids of codes. Grids of codes and unbounded numbers are normalised.
+    """
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
     grids = any(map(is_grid, images))
     unknown = grids or any(array.unscaled for array in spec.obs.values())

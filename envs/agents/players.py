@@ -26,13 +26,18 @@ from ..spaces import Leaf, obs_leaves, read_leaf
 from ..user_values import array_of, attribute, breach, flag_of, has_methods, metadata_of, number_of
 
 TURN = "turn"
-"""Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The network needs this number,
-because the value of a position depends on the turn, and the action mask is not a network input.
+"""Name of an observation in turn-based games, float32 [1]: 1 if it is the agent's turn, else 0.
+
+The network needs this number, because the value of a position depends on the turn, and the action mask is not a network
+input.
 """
 
 
 def one_of(infos: Any) -> Any:
-    """Return the info dict of one agent, as an example. The info dicts of all agents usually have equal keys."""
+    """Return the info dict of one agent, as an example, because all agents usually have equal keys.
+
+    infos: agent's name -> info dict. Return None if there is no info dict.
+    """
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)
 
@@ -40,7 +45,11 @@ def one_of(infos: Any) -> Any:
 class Agents:
     """Agents of an environment: their common spaces, and the conversion of observations, actions, rewards and infos.
 
+    Arrays [S] have one entry for each agent, in the order of `possible_agents`.
+
     turns: True for the turn-based API.
+    Raises EnvSetupError if agents are missing or named twice, and if spaces are unsupported or differ between agents.
+    Also raises EnvSetupError for continuous actions with turns or with an action mask.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
@@ -59,7 +68,7 @@ class Agents:
             assert isinstance(seen, spaces.Dict)
             seen = spaces.Dict({k: part for k, part in seen.spaces.items() if k != MASK})
         self.seen = seen
-        """Observation space of an agent without the action mask."""
+        """Observation space of an agent. A part for the action mask is left out."""
         self._leaves: tuple[Leaf, ...] = obs_leaves(seen, env_id)
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
@@ -95,11 +104,11 @@ class Agents:
         return pairs[0]
 
     def spaces_of(self, env: Any) -> list[tuple[spaces.Space[Any], spaces.Space[Any]]]:
-        """Return (observation space, action space) of each agent."""
+        """Return (observation space, action space) of each agent, in the order of `possible_agents`."""
         return [(env.observation_space(name), env.action_space(name)) for name in self.names]
 
     def named(self, agents: NDArray[np.bool_]) -> list[Any]:
-        """Return the names of the agents in a mask [S]."""
+        """Return the names of some agents. agents: [S] bool, True for these agents."""
         return [self.names[agent] for agent in np.flatnonzero(agents).tolist()]
 
     def spec(self, env: Any) -> EnvSpec:
@@ -124,11 +133,13 @@ class Agents:
     def read(
         self, name: Any, obs: Any, infos: Any, *, moves: bool, ended: bool = False
     ) -> dict[str, NDArray[Any]]:
-        """Convert one agent's observation to arrays.
+        """Convert one agent's observation to arrays: name -> array of a row, as in the spec.
 
-        moves: False if the agent only watches in the next step. Its action mask is then all zeros. True for all other
-        agents, including agents whose episode has ended.
-        ended: True if the agent's episode has ended. Its action mask is then optional.
+        name: the agent's name. obs: the agent's observation. infos: agent's name -> info dict.
+        moves: False if the agent's action in the next step is ignored. The action mask is then all zeros, and the
+        observation "turn" is 0.
+        ended: True if the agent's episode has ended. The environment then need not return an action mask.
+        Raises EnvSetupError for a missing or wrong mask, and for an observation that does not fit its space.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
@@ -155,11 +166,12 @@ class Agents:
         raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
 
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
-        """Raise EnvSetupError unless a result is a dict with agents as keys.
+        """Raise EnvSetupError if a result is not a dict with the names of agents as keys.
 
-        A dict with other keys, too, must have a key for each agent that needs a value.
+        If all keys are agents, agents may be missing. If there are other keys, too, no needed agent may be missing.
 
-        what: name of the result, such as "rewards". agents: [S] bool, True for agents that need a value.
+        what: name of the result for the error, such as "rewards". given: the result.
+        agents: [S] bool, True for needed agents.
         """
         needed = {*self.named(agents)}
         if isinstance(given, Mapping) and (given.keys() <= {*self.names} or given.keys() >= needed):
@@ -167,14 +179,21 @@ class Agents:
         raise self.breach(f"{what} must be a dict with the keys {', '.join(map(str, self.names))}", given)
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents without a reward. Raises EnvSetupError if a value is not a number."""
+        """Return the rewards [S], 0 for agents without a reward. Raises EnvSetupError if a value is not a number.
+
+        given: agent's name -> reward.
+        """
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):
             raise self.breach("the reward must be a number", given) from None
 
     def flag(self, what: str, given: Mapping[Any, Any], name: Any) -> bool:
-        """Return an agent's flag, False if it is missing. Raises EnvSetupError if the value is not a flag."""
+        """Return the flag of one agent, False if it is missing.
+
+        what: name of the flags for the error, such as "terminations". given: agent's name -> flag. name: the agent's
+        name. Raises EnvSetupError if the agent's value is not a bool, 0 or 1.
+        """
         try:
             return flag_of(given.get(name, False))
         except ValueError:
@@ -185,7 +204,10 @@ class Agents:
     ) -> tuple[dict[int, float], dict[int, Any]]:
         """Return agent -> `true_objective`, and agent -> `episode_extra_stats`, from the agents' info dicts.
 
-        was: [S] True for the agents whose info dicts are read.
+        The keys of the results are indices of agents. Agents without an entry are left out.
+
+        infos: agent's name -> info dict. was: [S] bool, True for the agents whose info dicts are read.
+        Raises EnvSetupError if a `true_objective` is not a finite number.
         """
         of_agent = {agent: infos.get(self.names[agent]) for agent in np.flatnonzero(was).tolist()}
         given = {agent: info for agent, info in of_agent.items() if isinstance(info, Mapping)}

@@ -27,7 +27,7 @@ from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of the parallel or turn-based API.
+    """Wrap an environment of the parallel or turn-based API as a table (see `Table` in multi_agent.py).
 
     Raises EnvSetupError if the spaces of its agents differ or are unsupported.
     """
@@ -37,10 +37,12 @@ def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
 
 
 class _AgentTable:
-    """Base class for environments of the parallel API and of the turn-based API.
+    """Base class of the wrappers for the parallel API and for the turn-based API.
 
-    Normally an agent becomes inactive when it leaves. If an agent gets a reward after it has left, agents that leave in
-    later episodes stay active until the end of their episode.
+    Normally an agent becomes inactive when it leaves. This changes once an agent has got a reward after leaving: in all
+    later episodes, agents that leave stay active until the shared episode ends.
+
+    Masks [S] have one entry for each agent.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
@@ -54,8 +56,8 @@ class _AgentTable:
         episode.
         """
         self._pays_late = self._stays = False
-        """_pays_late: True if an agent that had left has got a reward. _stays: True if agents that leave stay active in
-        this episode.
+        """_pays_late: True after the first reward of an agent that had left. _stays: True if agents that leave stay
+        active in this episode.
         """
 
     def describe(self) -> EnvSpec:
@@ -74,14 +76,14 @@ class _AgentTable:
         self._stays = self._pays_late
 
     def _look(self, observe: Callable[[Any], Any]) -> None:
-        """Warn of bugs that the first observations and the spaces show. observe: name -> observation."""
+        """Warn of bugs that the first observations and the spaces show. observe: agent's name -> observation."""
         if self._warnings is not None and self._warnings.reads:
             for name in self._agents.named(self._acting):
                 self._warnings.of_first_obs(self._agents.seen, observe(name))
             self._warnings.of_spaces(self._agents.spaces_of(self._env), self._agents.spaces)
 
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], and record whether an inactive agent got a reward."""
+        """Return the rewards [S], and record whether an inactive agent got a reward. given: agent's name -> reward."""
         self._agents.check("rewards", given, self._acting)
         if self._warnings is not None and self._warnings.reads:
             self._warnings.of_rewards(given, self._agents.named(self._acting))
@@ -92,11 +94,12 @@ class _AgentTable:
     def _go_on(
         self, acting: NDArray[np.bool_], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Record the agents in the game, and return (terminated, truncated) [S] of this step.
+        """Record the agents in the game, and return (terminated, truncated) of this step. All arrays are [S] bool.
 
         For agents that have left but stay active, the end is reported in the last step of the episode.
+
         acting: agents in the game after this step.
-        terminated, truncated: ends that the environment reported for agents that were in the game before this step.
+        terminated, truncated: agents that were in the game before this step and have left, by kind of end.
         """
         stayed = self._active & ~self._acting & ~acting
         stays = self._active & ~acting if self._stays and acting.any() else self._none
@@ -141,7 +144,11 @@ class ParallelTable(_AgentTable):
     def _scene(
         self, obs: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, was: NDArray[np.bool_]
     ) -> Scene:
-        """Convert dicts by agent to arrays by agent index."""
+        """Convert dicts with the names of agents as keys to a scene, whose entries are in the order of the agents.
+
+        was: [S] bool, agents that acted in this step. All False after a reset.
+        Raises EnvSetupError for a missing observation, an unknown agent, and values of wrong types.
+        """
         agents = self._agents
         for what, given in (("terminations", terminations), ("truncations", truncations), ("infos", infos)):
             agents.check(what, given, was)
@@ -221,7 +228,13 @@ class TurnTable(_AgentTable):
         reported: tuple[Mapping[int, float], Mapping[int, Any]],
         last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> Scene:
-        """reported: results of `Agents.reported`. last: final observations of agents that have just left."""
+        """Return the scene after a reset or step.
+
+        was: [S] bool, agents that were in the game before and after this step.
+        reward, terminated, truncated: [S], see `Scene`.
+        reported: results of `Agents.reported`.
+        last: agent's index -> final observation, for agents that left in this step.
+        """
         obs = dict(last or {})
         moves = self._mover() if self._acting.any() else -1
         infos = self._given("infos")
@@ -234,14 +247,17 @@ class TurnTable(_AgentTable):
         return self._agents.read(name, self._env.observe(name), infos, moves=moves)
 
     def _mover(self) -> int:
-        """Return the index of the agent that moves next."""
+        """Return the index of the agent that moves next. Raises EnvSetupError if it is not in `possible_agents`."""
         names, name = self._agents.names, getattr(self._env, "agent_selection", None)
         if name not in names:
             raise self._agents.breach("agent_selection must be among possible_agents", name)
         return names.index(name)
 
     def _given(self, what: str) -> Mapping[Any, Any]:
-        """Return an attribute that is a dict by agent."""
+        """Return an attribute of the environment: agent's name -> value. Raises EnvSetupError if it is not a dict.
+
+        what: name of the attribute, such as "rewards".
+        """
         given: Any = getattr(self._env, what, None)
         if not isinstance(given, Mapping):
             self._agents.check(what, given, self._none)  # raises an error

@@ -77,7 +77,7 @@ class DmlabOptions(FamilyOptions):
 
     @property
     def dataset_path(self) -> str:
-        """Setting `datasetPath` of the levels that show photographs."""
+        """Setting `datasetPath` of the levels that show photographs: DUMMY, or the absolute path of their folder."""
         return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
 
     @property

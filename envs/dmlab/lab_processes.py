@@ -31,14 +31,15 @@ from ..base import cpu_ns_of
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
-"""Timeout of an answer. The longest measured reset took 20 s on an idle core."""
+"""Timeout of a row's answer to a request. The longest measured reset took 20 s on an idle core."""
 CLOSE_SECONDS = 2.0
 SCRATCH_PREFIX = "pbt_rl_dmlab_"
 
 
 class LabError(Exception):
-    """Failure of a request to the engine. refused: True if the engine rejected the request, False if it crashed or
-    hangs.
+    """Failure of a request to the engine.
+
+    refused: True if the engine rejected the request. False if the engine crashed or hangs.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -48,7 +49,11 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """Process of one Lab (instance of the engine), which handles one request at a time."""
+    """Handle of the process of one Lab (instance of the engine). The process handles one request at a time.
+
+    line: socket to the process.
+    asked_at: time of the last request, in `time.monotonic` seconds.
+    """
 
     program: Program
     line: socket.socket
@@ -59,7 +64,7 @@ class Row:
         self._poll.register(self.line, select.POLLIN)
 
     def ask(self, *request: Any) -> None:
-        """Send a request."""
+        """Send a request: its name and arguments (see row.py). Call `answer` before the next request."""
         self.asked_at = time.monotonic()
         with contextlib.suppress(ConnectionError):  # `answer` reports it
             send(self.line, request)
@@ -80,7 +85,10 @@ class Row:
         return self.late or self.program.exit_code() is not None
 
     def answer(self) -> Any:
-        """Wait for the answer. Raises LabError if the request fails, or if the process ends or hangs."""
+        """Wait for the answer, and return the result of the request.
+
+        Raises LabError if the request fails, or if the process ends or hangs.
+        """
         left = self.asked_at + SILENCE_SECONDS - time.monotonic()
         try:
             if not self._poll.poll(max(0.0, left * 1000)):
@@ -95,7 +103,7 @@ class Row:
         return content
 
     def last_words(self) -> str:
-        """End the process. Return the end of the engine's output."""
+        """Kill the process. Return the end of its output."""
         self.program.kill()
         return self.program.last_words()[0]
 
@@ -104,6 +112,7 @@ class Labs:
     """Processes of R rows, each with an instance of DeepMind Lab.
 
     setups: one per row. This class sets the fields `memory_fd` and `row` of each setup.
+    memory: shared memory with the observations of all rows (see `row_arrays` in row.py).
     """
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
@@ -143,7 +152,10 @@ class Labs:
         return row
 
     def wait(self, rows: Sequence[int]) -> None:
-        """Wait until one of these rows has answered, or until the oldest request is SILENCE_SECONDS old."""
+        """Wait until one of these rows has answered or ended, or until the oldest request is SILENCE_SECONDS old.
+
+        rows: indices of rows.
+        """
         oldest = min(self.rows[row].asked_at for row in rows)
         left = oldest + SILENCE_SECONDS - time.monotonic()
         poll = select.poll()
@@ -152,7 +164,7 @@ class Labs:
         poll.poll(max(0.0, left * 1000))
 
     def cpu_ns(self) -> int:
-        """Return the total CPU time of the rows in nanoseconds. A dead process counts as 0."""
+        """Return the total CPU time of the rows' processes in nanoseconds. A dead process counts as 0."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:

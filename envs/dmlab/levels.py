@@ -21,7 +21,7 @@ differ from the maps of training.
 
 @dataclass(frozen=True)
 class Level:
-    """Level of DMLab-30."""
+    """Level of DMLab-30. human, random: mean returns of humans, and of random actions."""
 
     name: str
     """Name without `_train` or `_test`."""
@@ -33,11 +33,14 @@ class Level:
     """True if the level shows photographs of a data set."""
 
     def script(self, *, test: bool) -> str:
-        """Return the engine's name of the level."""
+        """Return the engine's name of the level. test: True for the test script of a level with two scripts."""
         return f"{FOLDER}{self.name}{('_test' if test else '_train') if self.split else ''}"
 
     def percent(self, score: float) -> float:
-        """Return the human-normalised score in percent: 0 for random actions, 100 for a human. Not capped."""
+        """Return the human-normalised score in percent: 0 for random actions, 100 for a human. Not capped.
+
+        score: return of an episode.
+        """
         return 100.0 * (score - self.random) / (self.human - self.random)
 
 

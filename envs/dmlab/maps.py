@@ -24,12 +24,16 @@ class MapsFailed(RuntimeError):  # noqa: N818 - names the event
 
 
 def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
-    """Reset every level with each of its seeds (option `level_seeds`). Return the level scripts that failed.
+    """Build the maps of levels into the cache. Return the level scripts that the engine rejected.
 
-    After a failure, the remaining seeds of the level are skipped.
-    steps: number of random steps after each reset.
+    Each level is reset with each of its seeds (option `level_seeds`). After a failure, the remaining seeds of the level
+    are skipped.
+
+    levels: NAME in `dmlab/NAME`.
+    steps: number of random steps after each reset, because some levels build maps during an episode.
     jobs: maximum number of parallel engines.
-    Raises EnvSetupError for invalid input, and MapsFailed if an engine process ends or hangs.
+    Raises EnvSetupError for an unknown level, wrong options, and a cache folder that cannot be written. Raises
+    MapsFailed if an engine process ends or hangs.
     """
     for level in levels:
         probe(f"dmlab/{level}", EnvOptions((options,)))
@@ -44,7 +48,10 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
 
 
 class _Build:
-    """Builds the map of each (level script, seed) pair in `work`. Each row of `labs` builds one map at a time."""
+    """Builder of the maps of all (level script, seed) pairs in `work`. Each row of `labs` handles one pair at a time.
+
+    steps: number of random steps after each reset.
+    """
 
     def __init__(self, labs: Labs, work: deque[tuple[str, int]], steps: int) -> None:
         self._labs, self._work, self._steps = labs, work, steps

@@ -50,7 +50,7 @@ DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
 """Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
-"""A written map causes a check of the folder's size if the last check is older than this number of seconds."""
+"""Seconds after which the folder's size is checked again, when a map is written. A full folder is checked earlier."""
 STALE_SECONDS = 3600.0
 """Age from which a temporary file is removed, because a file of this age is from a killed process."""
 _DRAFT = ".draft-"
@@ -60,6 +60,7 @@ class LevelCache:
     """Cache folder of compiled maps. The engine calls `fetch` and `write` in a Lab's constructor, reset or step.
 
     limit_bytes: maximum size of the folder. Many concurrent writers may exceed this size for a while.
+    hits, misses, written: numbers of maps that were found, not found, and written.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -69,7 +70,11 @@ class LevelCache:
         self.hits = self.misses = self.written = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copy a map from the cache to `pk3_path`. Return True if the map was cached. Remove a corrupt cache file."""
+        """Copy a map from the cache to `pk3_path`. Return True if the map was cached.
+
+        A corrupt cache file is removed. Errors of the file system count as a missing map.
+        key: the engine's key of the map.
+        """
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -89,7 +94,7 @@ class LevelCache:
         return found
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Copy the map at `pk3_path` into the cache. Errors of the file system are ignored."""
+        """Copy the map at `pk3_path` into the cache under the engine's key. Errors of the file system are ignored."""
         draft = None
         try:
             data = Path(pk3_path).read_bytes()
@@ -163,15 +168,22 @@ MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
-"""The time limit ended an episode if at most FRAME_SKIP + this number of frames were left before the last step."""
+"""Number of frames. An end counts as an end by the time limit if at most FRAME_SKIP + _LIMIT_SLACK frames were left
+before the last step.
+"""
 
 
 @dataclass(frozen=True)
 class RowSetup:
     """First message to a row's process.
 
-    config: settings of every Lab.
-    of_level: script -> further settings.
+    config: the engine's settings of every Lab.
+    of_level: level script -> further settings of this level.
+    renderer: "software" or "hardware".
+    actions: the actions of the vector env, in the order of their indices.
+    cache_bytes: maximum size of the map cache.
+    memory_fd: file descriptor of the shared memory of all rows.
+    row: index of the row in the vector env.
     """
 
     config: Mapping[str, str]
@@ -186,7 +198,7 @@ class RowSetup:
 
 
 def send(line: socket.socket, message: object) -> None:
-    """Send a message as one packet. Raises ConnectionError if the peer has ended."""
+    """Pickle a message and send it as one packet. Raises ConnectionError if the peer has ended."""
     line.send(pickle.dumps(message), socket.MSG_NOSIGNAL)
 
 
@@ -199,7 +211,10 @@ def receive(line: socket.socket) -> Any:
 
 
 def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return a row's picture [3, 72, 96] and words [16], as views of the vector env's shared memory."""
+    """Return views of a row's picture and words in the vector env's shared memory.
+
+    Picture: uint8 [3, 72, 96], channels first. Words: int32 [16], the hashed words of the instruction.
+    """
     begin = row * ROW_BYTES
     picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=begin)
     words: NDArray[np.int32] = np.ndarray((WORDS,), np.int32, buffer=memory, offset=begin + picture.nbytes)
@@ -229,9 +244,10 @@ def load_module() -> Any:
 
 
 class Game:
-    """The Lab of a row.
+    """Owner of a row's Lab (instance of the engine).
 
     A Lab is kept for further episodes of its level. An episode of another level gets a new Lab.
+
     made: number of Labs so far.
     """
 
@@ -257,7 +273,7 @@ class Game:
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:
-        """Begin an episode and write its first observation."""
+        """Begin an episode of a level, and write its first observation to the shared memory."""
         if script != self._script:
             self._open(script)
         self._lab.reset(seed=seed)
@@ -265,6 +281,8 @@ class Game:
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Take a step. Return (reward, True if the episode has ended, True if the time limit ended the episode).
+
+        action: index in `RowSetup.actions`.
 
         After the end the engine has no observation, so the last observation stays in memory. An end by the time limit
         is inferred from the engine's counter of the frames left. An episode of a level without this counter never
@@ -278,7 +296,10 @@ class Game:
         return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
 
     def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
-        """Begin an episode and take random steps. Return (maps found in the cache, maps built)."""
+        """Begin an episode and take random steps, which adds missing maps to the cache.
+
+        Return (number of maps found in the cache, number of maps built). steps: maximum number of random steps.
+        """
         assert self._cache is not None, "filling requires a cache"
         hits, misses = self._cache.hits, self._cache.misses
         self.begin_episode(script, seed)
@@ -324,7 +345,7 @@ class Game:
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
-    """Return an action in the engine's format: a number for each entry of the engine's action spec.
+    """Return an action in the engine's format: an integer for each entry of the engine's action spec.
 
     Raises ValueError if the level does not have an action, or if a number is outside its bounds.
     """

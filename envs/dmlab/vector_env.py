@@ -2,7 +2,8 @@
 
 Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A step is 4 engine frames.
 
-    observation   picture, 96x72 RGB, and the level's instruction as hashed words
+    observation   "obs": picture, 96x72 RGB. "instr": the level's instruction as hashed words. Also the last action and
+                  reward, unless --dmlab.last-action-reward is off
     reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping
                   values. With --dmlab.reward-unit 5, clipped as in IMPALA's code:
                   1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which tells rewards of 1 and 10 apart.
@@ -10,8 +11,8 @@ Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A st
 
 The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
 An end by the time limit is inferred from the number of frames left before the last step. An episode that ends by its
-time limit is truncated, and its returns bootstrap from its last observation. The final step delivers this observation a
-second time. The observation is then one step (a fifteenth of a second) old.
+time limit is truncated, and its returns bootstrap from its last observation. The final step delivers the
+observation of the preceding step. This observation is one step (a fifteenth of a second) old.
 
 A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row sets `first` and
 delivers a black picture in each step. These steps do not count toward the episode's length. The other rows continue,
@@ -19,7 +20,7 @@ unless --dmlab.background-resets is off.
 
 In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
 numbers of steps, or of episodes in evaluations. By default all rows of a vector env begin with the same level and go
-through the levels in one order, so they mostly run the same level at the same time:
+through the levels in one order, so they mostly run the same level at the same time. This has two advantages:
 
 - A slow level slows only its own vector env.
 - All members mostly run the same levels at the same time, because each vector env has rows of all members.
@@ -58,8 +59,9 @@ _FIXED_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDevi
 
 
 def describe(name: str, options: DmlabOptions) -> EnvSpec:
-    """Return the spec of a level without starting the engine.
+    """Return the spec of `dmlab/NAME` without starting the engine.
 
+    name: NAME, a level or "dmlab30".
     Raises EnvSetupError for a test level of DMLab-30, and for an unknown name that resembles a level of DMLab-30.
     """
     _levels(name)
@@ -83,13 +85,17 @@ def level_scripts(name: str, options: DmlabOptions) -> list[str]:
 
 
 def pool_seed(level_script: str, number: int) -> int:
-    """Return seed `number` of a level (option `level_seeds`). The seed is equal in all processes and runs."""
+    """Return one of a level's seeds. The seed is equal in all processes and runs.
+
+    number: index of the seed, below the option `level_seeds`.
+    """
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
 
 
 def _levels(name: str) -> tuple[Level | str, ...]:
-    """Return the levels for NAME in `dmlab/NAME`. Outside DMLab-30, NAME is the engine's path of a level.
+    """Return the levels for NAME in `dmlab/NAME`.
 
+    Outside DMLab-30, NAME is the engine's path of a level. The result is then (NAME,).
     Raises EnvSetupError, see `describe`.
     """
     if name == ALL:
@@ -114,10 +120,11 @@ def _levels(name: str) -> tuple[Level | str, ...]:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process. The shared memory is not set yet.
+    """Return the setup of a row's process, without the shared memory (`memory_fd`), which `Labs` sets.
 
-    settings: the user's settings. Raises EnvSetupError for settings that only pbt_rl may set.
-    row: index of the row. GPUs are assigned by this index, round-robin.
+    settings: the user's settings of the engine or of the level (--env-option).
+    row: index of the row in the run. GPUs are assigned by this index, round-robin.
+    Raises EnvSetupError for settings that only pbt_rl may set.
     """
     fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
     if options.renderer == "hardware":
@@ -151,7 +158,7 @@ more specific.
 BOTS = ("lasertag_", "lt_")
 """Name prefixes of levels with the engine's bots."""
 ANY_LEVEL = "lt_chasm"
-"""Level whose compiled map is part of the engine."""
+"""Level for the test of GPUs. Its compiled map is part of the engine, so an episode begins quickly."""
 FIXED_LENGTH = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects", "rooms_keys_doors_puzzle")
 """Levels that ignore the setting `episodeLengthSeconds`."""
 
@@ -165,8 +172,10 @@ def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvS
     """Make a Lab (instance of the engine) of each level, without running an episode, and return the spec.
 
     With --dmlab.renderer hardware, an episode also begins on each GPU, in another Lab.
-    settings: the user's settings of the engine or of the level. Raises EnvSetupError if the engine rejects a level or a
-    setting, crashes or hangs, if it cannot render on the GPUs, and for --dmlab.gpus without the renderer hardware.
+
+    settings: the user's settings of the engine or of the level (--env-option).
+    Raises EnvSetupError if the engine rejects a level or a setting, crashes or hangs, or cannot render on the GPUs.
+    Also raises EnvSetupError for --dmlab.gpus without the renderer hardware.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":
@@ -227,7 +236,10 @@ def unreproducible(name: str) -> str:
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Return default options: IMPALA's network and returns, with PPO's clipped loss."""
+    """Return the default options of a run: dotted name of a config field -> value.
+
+    Network and returns are IMPALA's, and the loss is PPO's clipped loss.
+    """
     return {
         "model.encoder": "impala",
         "model.hidden": (256,),
@@ -258,7 +270,7 @@ def recipe(name: str) -> dict[str, object]:
 class TaskScheduler:
     """Scheduler that chooses the task with the lowest total cost (in steps or episodes).
 
-    order: all tasks. The first of several tasks with equal cost is chosen.
+    order: indices of all tasks. Of tasks with equal cost, the first in this order is chosen.
 
     First, each task is chosen once. Afterwards, if costs are steps, tasks with short episodes are chosen more often.
     The total costs of two tasks never differ by more than the cost of one episode.
@@ -278,10 +290,16 @@ class TaskScheduler:
 
 
 class LabVectorEnv:
-    """R rows, each with an instance of DeepMind Lab.
+    """Vector env of R rows, each with an instance of DeepMind Lab.
 
     Equal seeds give equal episodes, except in levels with the engine's bots. Equal seeds give equal steps only without
     background resets.
+
+    name: NAME in `dmlab/NAME`.
+    settings: the user's settings of the engine or of the level (--env-option).
+    first_row: index of the first row among all rows of the run.
+    `reset` and `step` raise EnvSetupError if an engine rejects the settings of the first episode. They raise
+    RuntimeError if an engine rejects a later request, crashes, hangs, or returns a reward that is not finite.
     """
 
     def __init__(
@@ -294,7 +312,6 @@ class LabVectorEnv:
         shaping: ShapingSource,
         first_row: int = 0,
     ) -> None:
-        """first_row: index of the first row among all rows of the run."""
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
@@ -317,13 +334,13 @@ class LabVectorEnv:
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
     def reset(self, out: StepArrays) -> None:
-        """Start all rows. A row delivers a black picture until its episode begins."""
+        """Start all rows. Called once. A row delivers a black picture until its episode begins."""
         assert self._over_R.all(), "a vector env is reset once"
         nothing_R = np.zeros(self.rows)
         self._deliver(nothing_R.astype(np.int32), nothing_R, np.zeros((2, self.rows), np.bool_), out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, 1] int32."""
+        """Advance every row by one step. action: [R, 1] int32."""
         reward_R, ends_2R = np.zeros(self.rows), np.zeros((2, self.rows), np.bool_)
         playing = np.flatnonzero(self._playing_R).tolist()
         for row in playing:
@@ -354,7 +371,8 @@ class LabVectorEnv:
     ) -> None:
         """Write the step of rows within an episode, set `first` in all other rows, and request new episodes.
 
-        ends_2R: rows whose episode was terminated, and rows whose episode was truncated.
+        reward_R: the engine's rewards.
+        ends_2R: [2, R] bool, rows whose episode was terminated, and rows whose episode was truncated.
         """
         played_R = self._playing_R.copy()
         clip, unit = self._options.clip_reward, self._options.reward_unit

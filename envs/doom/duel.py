@@ -2,7 +2,8 @@
 
 Each player has the observations and actions of single-player games (see `vector_env.py`). The reward is the sum of
 coefficients * events. A player's objective is the player's number of frags: kills of the opponent minus suicides. A
-dead player respawns after two tics. The game continues until the time limit, so every episode is truncated.
+dead player respawns after two tics (a tic is the engine's time step, 1/35 s). The game continues until the time limit,
+so every episode is truncated.
 
 A game has two engine processes, a host and a guest, which are synchronised at every tic. Each engine sends its player's
 buttons to the other engine (UDP, 127.0.0.1) and waits for the buttons of the other player. If both engines step at the
@@ -13,14 +14,15 @@ the following order the engines do not hang, and equal seeds give equal games:
     guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
 If the host's buttons for a tic arrive before the guest plays this tic, the guest sends its buttons one tic ahead from
-then on. Therefore `begin_episode` plays idle tics, in which the host starts before the guest, until the host finishes a
-tic without waiting for the guest. From then on, the guest's buttons take effect one tic late. `step` delays the host's
-buttons by one tic too, so both players have equal delays.
+then on. `begin_episode` produces this state: it plays idle tics, in which the host starts before the guest, until the
+host finishes a tic without waiting for the guest. From then on, the guest's buttons take effect one tic late. `step`
+delays the host's buttons by one tic too, so both players have equal delays.
 
     begin   Each engine runs in a thread, because both engines wait for each other.
     step    Both engines run in the calling thread.
 
-If a player spawns at the position of the other player and kills the other player, the episode is restarted.
+If a player is killed while the episode begins, another episode is begun. This happens when the players spawn at the
+same position.
 
 The engines of a game take a second to connect, mostly idle. The constructor of `Pair` starts the engines but does not
 wait for their connection. `Pair.found` waits. If this process is killed while the engines connect, files remain (see
@@ -78,7 +80,8 @@ Do = Callable[[Any], None]
 class _Engine:
     """Engine of one player, with a thread. Between `ask` and `answer`, only this thread may call `game`.
 
-    give_up: called when a request raises.
+    game: `vizdoom.DoomGame`.
+    give_up: called in the thread when a request raises.
     """
 
     def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
@@ -91,12 +94,12 @@ class _Engine:
         threading.Thread(target=self._play, daemon=True).start()
 
     def ask(self, do: Do) -> None:
-        """Call do(game) in the thread."""
+        """Start the request do(game) in the thread, without waiting for its end."""
         self._done.clear()
         self._asked.put(do)
 
     def done(self, wait_seconds: float = 0.0) -> bool:
-        """Wait at most this time. Return True if the request has finished."""
+        """Wait at most this time for the end of the request. Return True if the request has finished."""
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
@@ -105,7 +108,7 @@ class _Engine:
         return self._error
 
     def close(self) -> None:
-        """End the thread and the game. The caller must kill the engine process first."""
+        """End the thread and the game. Kill the engine process before this call."""
         self._asked.put(None)
         self.game.close()
 
@@ -120,7 +123,14 @@ class _Engine:
 
 
 class Pair:
-    """Host and guest of one game. Equal seeds give equal games. config: NAME of the package's file NAME.cfg."""
+    """Host and guest of one game. Equal seeds give equal games.
+
+    The constructor starts the engines, and does not wait for their connection.
+
+    config: NAME of the file NAME.cfg of the package vizdoom.
+    buttons: names of the engine's buttons.
+    Raises EnvSetupError if no port is free, or if the launcher cannot be executed.
+    """
 
     def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
         self._engines: list[_Engine] = []
@@ -145,7 +155,7 @@ class Pair:
         return [engine.game for engine in self._engines]
 
     def found(self) -> None:
-        """Wait until host and guest have connected."""
+        """Wait until host and guest have connected. Raises the error of a failed start."""
         if self._scratch.exists():
             try:
                 self._answers()
@@ -170,7 +180,11 @@ class Pair:
         raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
 
     def step(self, pressed: list[list[float]], tics: int) -> None:
-        """Play a number of tics. pressed: buttons of host and guest, which take effect from the second tic on."""
+        """Play a number of tics.
+
+        pressed: [2][number of buttons], buttons of host and guest (see `Buttons.pressed`). They take effect from the
+        second tic on. In the first tic, the buttons of the previous step are still in effect.
+        """
         host, guest = self.games
         for tic in range(tics):
             host.set_action(pressed[0] if tic else self._held)
@@ -244,7 +258,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _lock_port() -> tuple[socket.socket, int]:
-    """Return (TCP socket, number of a free UDP port).
+    """Return (TCP socket, number of a free UDP port). Raises EnvSetupError if no port is free.
 
     The socket is bound to the TCP port of this number. Until the socket is closed, other duels skip this number.
     """
@@ -271,7 +285,10 @@ AT_ONCE = 4
 
 
 class DuelTable:
-    """One duel. The constructor needs the seed because it starts the engines."""
+    """Table (see `Table` in multi_agent.py) of one duel, with S = 2 agents.
+
+    seed: determines all episodes. `reset` ignores its seed, because an engine is seeded only when it starts.
+    """
 
     def __init__(self, spec: EnvSpec, scenario: Scenario, seed: int) -> None:
         self._spec, self._limit = spec, scenario.limit
@@ -330,7 +347,10 @@ class DuelTable:
 
 
 class DuelVectorEnv(MultiAgentVectorEnv):
-    """R players in R / 2 duels."""
+    """Vector env of R players in R / 2 duels. Raises EnvSetupError if R is odd.
+
+    The engines of at most AT_ONCE duels connect at the same time. The constructor returns after all have connected.
+    """
 
     def __init__(
         self, spec: EnvSpec, scenario: Scenario, rows: int, seed: int, shaping: ShapingSource

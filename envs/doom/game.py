@@ -39,7 +39,7 @@ from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scena
 SCREEN = (120, 160)
 """Height and width of the engine's screen: the smallest resolution, which renders twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
-"""Shape of the observation."""
+"""Shape of the observation "obs": channels, height, width."""
 
 _WITH_BOTS = (
     "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
@@ -51,9 +51,11 @@ _WITH_BOTS = (
 class Games:
     """R running games of one scenario.
 
-    config: NAME of the package's file NAME.cfg.
+    config: NAME of the file NAME.cfg of the package vizdoom.
     bots: number of bots. A game with bots is a multiplayer game.
+    buttons: names of the engine's buttons.
     seeds: one per game.
+    running: the games, `vizdoom.DoomGame`.
     """
 
     def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Iterable[int]) -> None:
@@ -72,7 +74,7 @@ class Games:
             shutil.rmtree(scratch)
 
     def begin_episode(self, row: int) -> Any:
-        """Begin an episode of a game and return the game."""
+        """Begin an episode of the game with the index `row`. Return the game, a `vizdoom.DoomGame`."""
         game = self.running[row]
         game.new_episode()
         if self._bots:
@@ -92,8 +94,11 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the script that starts an engine. quiet: True detaches the engine from the terminal.
+    """Write the shell script that starts an engine, and return its path.
 
+    scratch: folder of the script. The working directory of each engine is a new folder in `scratch`, named after the
+    engine's process id.
+    quiet: True detaches the engine from the terminal.
     Raises EnvSetupError if programs in the scratch folder cannot be executed.
     """
     engine = Path(vizdoom.__file__).with_name("vizdoom")
@@ -118,7 +123,13 @@ def pids(scratch: Path) -> list[int]:
 
 
 def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
-    """Make a game without starting its engine. arguments: command line for a multiplayer game, else ""."""
+    """Make a `vizdoom.DoomGame` without starting its engine.
+
+    config: NAME of the file NAME.cfg of the package vizdoom.
+    buttons: names of the engine's buttons.
+    launcher: script that `write_launcher` wrote.
+    arguments: the engine's command line for a multiplayer game, else "".
+    """
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
     if arguments:
@@ -149,9 +160,10 @@ def start(game: Any) -> None:
 
 
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return indices into a flat screen: two diagonal neighbours for each pixel of the picture.
+    """Return two arrays of indices into a flat screen: two diagonal neighbours for each pixel of the picture.
 
-    Together the indices cover every line and column of the screen, which preserves small objects.
+    Each array has one index for each of the 72 * 128 pixels. Together the indices cover every line and column of the
+    screen, which preserves small objects.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
@@ -178,7 +190,7 @@ respawn.
 
 
 class Buttons:
-    """Buttons of a scenario, and the conversion of actions to pressed buttons."""
+    """Buttons of a scenario, and the conversion of actions to pressed buttons. names: the buttons, sorted."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.names = sorted({b for choices in scenario.actions for choice in choices for b in choice})
@@ -188,13 +200,21 @@ class Buttons:
         ]
 
     def pressed(self, action_A: NDArray[Any]) -> list[float]:
-        """Return the engine's input: 1 for each pressed button, degrees per tic for delta buttons."""
+        """Return the engine's input for an action [A]: one number for each button in `names`.
+
+        The number is 1 for a pressed button and 0 for another button. For a delta button: degrees per tic.
+        """
         held = [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)]
         return [float(value) for value in np.sum(held, axis=0)]
 
 
 class Senses:
-    """Reader of game variables, and their conversion to measurements and events. also: further variables to read."""
+    """Reader of game variables, and their conversion to measurements and events.
+
+    also: further variables to read.
+    names: names of the V variables that are read. A reading of R players is [R, V].
+    events: names of the E events with a coefficient.
+    """
 
     def __init__(self, scenario: Scenario, also: tuple[str, ...] = ()) -> None:
         scale = _scales(scenario)
@@ -212,16 +232,16 @@ class Senses:
         self._change_VE = np.array(change)
 
     def read(self, game: Any) -> list[float]:
-        """Return the current game variables [V] of a game's player."""
+        """Return the current game variables [V] of a game's player, in the order of `names`."""
         return [game.get_game_variable(v) for v in self._variables]
 
     def of(self, name: str, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one game variable [R]."""
+        """Select one game variable [R] from a reading [R, V]. name: one of `names`."""
         column: NDArray[np.float64] = values_RV[:, self.names.index(name)]
         return column
 
     def happened(self, before_RV: NDArray[np.float64], after_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the amount of each event between two readings of the game variables, [R, number of events]."""
+        """Return the amount of each event between two readings of the game variables, [R, E] of at least 0."""
         change_RV = after_RV - before_RV
         reborn_R = (self.of("DEATHCOUNT", change_RV) > 0) | (self.of("HEALTH", before_RV) <= 0)
         change_RV *= ~np.outer(reborn_R, self._owned_V)
@@ -229,7 +249,10 @@ class Senses:
         return events
 
     def measurements(self, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the measurements [R, `measurements(scenario)`], within 0..MOST_MEASURED."""
+        """Convert a reading of the game variables to the observation "measurements", within 0..MOST_MEASURED.
+
+        The result is [R, N]. N is the result of the function `measurements`.
+        """
         measured = values_RV[:, self._measured] / self._scale
         if self._arms:
             slot_R = self.of("SELECTED_WEAPON", values_RV)
@@ -238,7 +261,7 @@ class Senses:
 
 
 def measurements(scenario: Scenario) -> int:
-    """Return the size of the observation "measurements"."""
+    """Return the number of entries of the observation "measurements"."""
     return len(_scales(scenario)) + (len(SLOTS) if scenario.arms else 0)
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
-"""Button of the engine -> 1 if the button is pressed; for a delta button, degrees per tic."""
+"""Button of the engine -> 1 if the button is pressed. For a delta button, which turns the player: degrees per tic."""
 NOTHING: Buttons = {}
 
 STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})
@@ -40,9 +40,10 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a step.
+    """Event that may be rewarded in each step, such as a hit.
 
-    The amount of an event is the rise (or the fall, if `down` is True) of the sum of the event's game variables.
+    The amount of an event in a step is the rise of the sum of its game variables. If `down` is True, the amount is the
+    fall of this sum.
     """
 
     variables: tuple[str, ...]
@@ -82,7 +83,11 @@ SLOTS = range(1, 7)
 
 @dataclass(frozen=True)
 class Scenario:
-    """Scenario. Its map, difficulty and reward are in the file NAME.cfg of the package vizdoom."""
+    """Description of a scenario. Its map, difficulty and reward are in the file NAME.cfg of the package vizdoom.
+
+    shaping: name in EVENTS, or OWN_REWARD -> default coefficient.
+    objective: sum of the scenario's rewards, or number of kills, frags (minus suicides) or tics of an episode.
+    """
 
     actions: tuple[tuple[Buttons, ...], ...]
     """Components of an action. Each component is a tuple of choices. A choice contains the buttons to press."""

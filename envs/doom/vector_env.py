@@ -60,7 +60,7 @@ def probe(name: str) -> EnvSpec:
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Return default options of a run."""
+    """Return the default options of a run: dotted name of a config field -> value."""
     scenario = find(name)
     # The two engines of a duel take a second to start.
     duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}
@@ -88,9 +88,9 @@ def recipe(name: str) -> dict[str, object]:
 
 
 def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
-    """Make a vector env of R rows. Raises EnvSetupError for an unknown scenario.
+    """Make a vector env of R rows. Each row is a player.
 
-    Raises EnvSetupError if R is not a multiple of the scenario's number of agents.
+    Raises EnvSetupError for an unknown scenario, and if R is not a multiple of the scenario's number of agents.
     """
     scenario = find(name)
     if scenario.agents == 1:
@@ -99,7 +99,7 @@ def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> 
 
 
 class DoomVectorEnv:
-    """R single-player games of one scenario. Equal seeds give equal episodes."""
+    """Vector env of R single-player games of one scenario. Equal seeds give equal episodes."""
 
     def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
@@ -126,7 +126,7 @@ class DoomVectorEnv:
         self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """action: [R, A] int32."""
+        """Advance every row by one step. action: [R, A] int32."""
         starts_R = self._over_R
         before_RV = self._values_RV.copy()
         scripted_R = np.zeros(self.rows)

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` of tensors, with autoreset mode SAME_STEP, as a device simulator.
+"""Adapter from a Gymnasium `VectorEnv` of tensors (autoreset mode SAME_STEP) to a device simulator.
 
 Axes: R rows, A action components.
 """
@@ -26,8 +26,8 @@ FINAL = ("final_observation", "final_obs")
 class BatchedRows:
     """Implementation of `SimulatorEnv` for a Gymnasium `VectorEnv`.
 
-    Raises EnvSetupError for another autoreset mode than SAME_STEP, and for observations that are not tensors,
-    and for an action space with parts.
+    Raises EnvSetupError for another autoreset mode than SAME_STEP, for observations that are not tensors, and for an
+    action space that is a Dict or Tuple.
     """
 
     def __init__(self, env_id: str, env: Any) -> None:
@@ -58,9 +58,9 @@ class BatchedRows:
         self._discrete = isinstance(space, gymnasium.spaces.Discrete)
         start, whole = first_choices(space), bool(action.nvec) and isinstance(space, gymnasium.spaces.Box)
         self._start = torch.tensor(start, device=self.device) if start.any() else None
-        """Value of choice 0 of each component. None: 0."""
+        """Value of choice 0 of each component. None if all values are 0."""
         self._dtype = getattr(torch, str(space.dtype)) if whole else None
-        """dtype of the actions of an integer Box."""
+        """dtype of the actions of an integer Box. None for other action spaces."""
         self.spec = EnvSpec(
             env_id=env_id,
             obs={

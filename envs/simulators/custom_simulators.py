@@ -79,7 +79,10 @@ def vector_envs_of(
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
-    """Return (vector env, object with `render`) of a device simulator on the CPU. None if it lacks `render`."""
+    """Return (vector env, object with `render`) of a device simulator on the CPU.
+
+    If the simulator lacks `render`, close it and return None.
+    """
     from .rows import SimulatorVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
@@ -94,7 +97,10 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 
 
 def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
-    """Make a device simulator, close it and return its spec. The timeout is LONG_SECONDS."""
+    """Make a device simulator, close it and return its spec.
+
+    Raises EnvSetupError if this takes more than LONG_SECONDS.
+    """
     for tell in time_limits.told_of_long:
         tell()
     with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
@@ -105,7 +111,11 @@ def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make R rows by the user's factory. Raises EnvSetupError."""
+    """Make a device simulator (`SimulatorEnv`) of R rows by the user's factory.
+
+    env_id: `module:factory`. device: name of a torch device, such as "cuda:0".
+    Raises EnvSetupError if the factory rejects the keywords, or does not return a simulator of R rows.
+    """
     from .rows import check_made  # noqa: PLC0415 - it imports torch
 
     factory = find_factory(env_id)
@@ -124,7 +134,10 @@ def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvO
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Any] | None:
-    """Make a vector env and the source of its pictures. The factory gets `render_mode` if it has this parameter."""
+    """Make a vector env and the source of its pictures. Return None if the simulator cannot render.
+
+    The factory gets `render_mode="rgb_array"` if it has this parameter.
+    """
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
     return filmed(make_simulator(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)

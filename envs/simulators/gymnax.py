@@ -45,7 +45,10 @@ NAMES = (
 
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Return the spec of an environment. Raises EnvSetupError."""
+    """Return the spec of an environment. Raises EnvSetupError for an unknown name or keyword, and unsupported spaces.
+
+    keywords: parameters of the environment (--env-option).
+    """
     for tell in told_of_long:
         tell()  # on a busy machine the import of JAX may take minutes
     from .gymnax_rows import describe  # noqa: PLC0415 - it imports JAX
@@ -54,7 +57,10 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make a device simulator of R rows. Raises EnvSetupError."""
+    """Make a device simulator of R rows. Raises EnvSetupError as `probe` does, and if JAX lacks the device.
+
+    device: name of a torch device, such as "cuda:0".
+    """
     from .gymnax_rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
 
     return GymnaxRows(name, rows, seed, device, options.keywords)

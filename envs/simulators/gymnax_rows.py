@@ -39,7 +39,11 @@ from .rows import SimulatorStep
 
 
 def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Return the spec of an environment, computed from shapes only. Raises EnvSetupError."""
+    """Return the spec of an environment. JAX infers the shapes without running the environment.
+
+    keywords: parameters of the environment (--env-option).
+    Raises EnvSetupError for an unknown name or keyword, and for unsupported spaces.
+    """
     return _made(name, keywords)[2]
 
 
@@ -78,7 +82,12 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
 
 @cache
 def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any]:
-    """Return (spec, jitted reset, jitted step) of R rows. Cached per process. Raises EnvSetupError."""
+    """Return (spec, jitted reset, jitted step) of R rows. Cached per process. Raises EnvSetupError as `describe` does.
+
+    reset: key -> (new key, state, observation [R, ...]).
+    step: (key, state, action [R, A]) -> (new key, state, (observation, reward, terminated, truncated, final
+    observation)).
+    """
     env, params, spec = _made(name, dict(keywords))
     array, discrete = spec.obs["obs"], bool(spec.action.nvec)
 
@@ -121,7 +130,7 @@ class GymnaxRows:
         return {"obs": _tensor(obs)}
 
     def spread_phases(self, seed: int) -> bool:
-        """Set random times in the states.
+        """Set random step counters in the states, so that the first episodes end at different times.
 
         Returns False without a change if the state has no `time`, or the parameters no `max_steps_in_episode`.
         """

@@ -32,15 +32,15 @@ class SimulatorStep:
     obs: Mapping[str, Tensor]
     """name -> [R, ...]. Rows whose episode ended contain the first observation of the new episode."""
     reward: Tensor
-    """[R] float32, with the shaping weights of the row's slot."""
+    """[R] float32, computed with the shaping weights of the row's slot."""
     terminated: Tensor
     """[R] bool: the episode ended in a terminal state."""
     truncated: Tensor
     """[R] bool: the episode was cut off in a state that is not terminal."""
     final_obs: Mapping[str, Tensor] | None = None
-    """name -> [R, ...], final observations of the old episodes. Read only in rows whose episode ended. The learner
-    reads only rows that are truncated. If None, the learner bootstraps truncated rows from the value of the observation
-    before the step.
+    """name -> [R, ...]. Rows whose episode ended contain the final observation of the old episode. Other rows are never
+    read. The learner reads only truncated rows. If None, the learner bootstraps truncated rows from the value of the
+    observation before the step.
     """
     objective: Tensor | None = None
     """[R] float32. The objective of an episode is the sum over its steps, and must not depend on the shaping weights.
@@ -53,10 +53,10 @@ class SimulatorStep:
 class SimulatorEnv(Protocol):
     """Protocol of R rows on one device. Methods must not synchronise with the device (`.item()`, `nonzero` ...).
 
-    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls the method once,
-    after `reset`, unless --random-phases is off. `spread_phases` shortens each row's first episode by a random
-    number of steps, and returns False if episodes cannot be shortened. The shortened episodes do not count toward the
-    objective.
+    An optional method `spread_phases(seed) -> bool` makes the rows' first episodes end at different times. The learner
+    calls the method once, after `reset`, unless --random-phases is off. `spread_phases` shortens each row's first
+    episode by a random number of steps, and returns False if episodes cannot be shortened. The shortened episodes do
+    not count toward the objective.
     """
 
     spec: EnvSpec
@@ -66,12 +66,14 @@ class SimulatorEnv(Protocol):
     def attach(self, weights_PK: Tensor) -> None:
         """Receive the shaping weights: float32 [P, K], columns in the order of `spec.shaping`.
 
+        P: policies (slots). K: shaping terms.
+
         Called once, before `reset`. The learner changes the tensor in place between steps. Read the tensor in every
         step: `weights_PK.repeat_interleave(rows // P, 0)`.
         """
 
     def reset(self) -> Mapping[str, Tensor]:
-        """Reset every row and return the observations, name -> [R, ...]. Called once."""
+        """Reset every row and return the observations, name -> [R, ...]. This method is called once."""
 
     def step(self, action: Tensor) -> SimulatorStep:
         """Step every row. action: [R, A] of `spec.action.dtype`, within the bounds."""
@@ -81,7 +83,7 @@ class SimulatorEnv(Protocol):
 
 
 MakeSimulator = Callable[[str, int, int, "torch.device", Any], SimulatorEnv]
-"""(id, rows, seed, device, options) -> environment."""
+"""(id, rows, seed, device, `EnvOptions`) -> environment."""
 
 
 class Checks:
@@ -89,6 +91,8 @@ class Checks:
 
     Wrong types, shapes and devices raise EnvSetupError. Wrong values (see KINDS) are recorded in the tensor `wrong`,
     which the learner reads at its next synchronisation.
+
+    policies: number P of slots.
     """
 
     KINDS = (
@@ -101,12 +105,15 @@ class Checks:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
         self._first: tuple[frozenset[str], bool] | None = None
-        """Names of the statistics, and whether there is an objective, in the first step."""
+        """(names of the statistics, True if there is an objective) of the first step. None before this step."""
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
         """[P, len(KINDS)] True if a wrong value of the kind has occurred in a row of the slot."""
 
     def obs(self, obs: object, what: str = "obs") -> None:
-        """Check names, types, shapes and devices of observations. what: name for error messages."""
+        """Raise EnvSetupError for wrong names, types, shapes or devices of observations.
+
+        what: name of the observations for the error.
+        """
         if not isinstance(obs, Mapping) or set(obs) != set(self._spec.obs):
             given = f"the names {sorted(obs)}" if isinstance(obs, Mapping) else type(obs).__name__
             self._fail(f"{what} is {given}, not a dict of tensors with the names {sorted(self._spec.obs)}")
@@ -114,7 +121,10 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check types, shapes and devices of all tensors of a step, and that no field of the first step is missing."""
+        """Raise EnvSetupError for wrong types, shapes or devices of a step's tensors.
+
+        Also raises EnvSetupError if a statistic of the first step is missing, or if only some steps have an objective.
+        """
         if not isinstance(step, SimulatorStep):
             self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.simulators.SimulatorStep")
         self.obs(step.obs)
@@ -138,17 +148,20 @@ class Checks:
             self._fail("some steps have an objective, and others have none. Return it in each step, or never")
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
-        """Record observations that are not finite. The learner makes one call per rollout: NaN mostly persists."""
+        """Record observations that are not finite. One call per rollout is enough, because NaN mostly persists."""
         for values in obs.values():
             if values.is_floating_point():
                 self._note(0, ~torch.isfinite(values))
 
     def rewards(self, rewards: Tensor) -> None:
-        """Record rewards that are not finite. The first axis is ordered by slot."""
+        """Record rewards that are not finite. rewards: [R], or another shape whose first axis is ordered by slot."""
         self._note(1, ~torch.isfinite(rewards))
 
     def ends(self, terminated: Tensor, truncated: Tensor) -> None:
-        """Record transitions that are both terminated and truncated. The first axis is ordered by slot."""
+        """Record transitions that are both terminated and truncated.
+
+        terminated, truncated: bool [R], or another shape whose first axis is ordered by slot.
+        """
         self._note(2, terminated & truncated)
 
     def _note(self, kind: int, wrong: Tensor) -> None:

@@ -26,11 +26,16 @@ from ..time_limits import LONG_SECONDS
 from .custom_simulators import described, filmed, vector_envs_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
-"""(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
+"""(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError for an unknown task."""
 
 
 def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
-    """Return a function that reads the task ids from the sources of a package. pattern: regex with one group."""
+    """Return a function that reads the task ids from the sources of a package.
+
+    The function returns the ids, sorted. Without the package, there are none.
+
+    pattern: regular expression with one group, the id.
+    """
 
     @cache
     def names() -> tuple[str, ...]:
@@ -44,9 +49,12 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 
 
 def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make: MakeVecEnv) -> Backend:
-    """Return the backend of a family.
+    """Return the backend of a family of robot tasks.
 
+    family: name of the family.
     engine: module of the simulator. If this module is already imported, `probe` uses no fork.
+    names: function that returns the task ids.
+    make: function that makes a `VecEnv`.
     """
 
     def make_simulator(
@@ -81,7 +89,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
 
 
 def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
-    """Make a `VecEnv` of R rows of a task of mjlab. Raises EnvSetupError."""
+    """Make a `VecEnv` of R rows of a task of mjlab. Raises EnvSetupError for an unknown task."""
     import_module("mjlab.tasks")
     registry, rl = import_module("mjlab.tasks.registry"), import_module("mjlab.rl")
     if name not in registry.list_tasks():
@@ -106,7 +114,7 @@ def _start(device: str, *, cameras: bool) -> None:
 
 
 def _of_isaaclab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
-    """Start the simulator and make a `VecEnv` of R rows of a task. Raises EnvSetupError."""
+    """Start the simulator and make a `VecEnv` of R rows of a task. Raises EnvSetupError for an unknown task."""
     _start(device, cameras=render_mode is not None)
     gymnasium = import_module("gymnasium")
     import_module("isaaclab_tasks")  # registers the tasks

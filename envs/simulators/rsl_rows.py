@@ -1,4 +1,4 @@
-"""An RSL-RL `VecEnv` as a device simulator, with the weights of its reward manager as shaping.
+"""Adapter from an RSL-RL `VecEnv` to a device simulator. The weights of the reward manager become the shaping.
 
 `VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym. The interface has
 `get_observations()` and `step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their
@@ -6,7 +6,7 @@ episode. Types differ between simulators:
 
     dones                  long, float or bool
     extras["time_outs"]    bool or float, or missing
-    observations           dict of observation groups, TensorDict or tensor, alone or in a pair with extras
+    observations           dict of observation groups, TensorDict or tensor, or a pair (one of these, extras)
 
 With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
 the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
@@ -39,7 +39,11 @@ CRITIC_GROUP = "critic"
 
 
 class Terms:
-    """Reward terms of a reward manager, with separate weights for each slot."""
+    """Reward terms of a reward manager, with separate weights for each slot.
+
+    defaults: term -> the task's weight.
+    scale: factor on all terms, which the manager applies: the seconds of a step, or 1.
+    """
 
     def __init__(self, env_id: str, manager: Any, rows: int, step_seconds: float) -> None:
         self._id, self._rows = env_id, rows
@@ -47,18 +51,21 @@ class Terms:
         self.defaults = {name: float(config.weight) for name, config in self._configs.items()}
         self.scale = step_seconds if getattr(manager, "_scale_by_dt", True) else 1.0
         self.values: dict[str, Tensor] = {}
-        """Term -> values [R] in the last step, without weights."""
+        """Term -> values [R] in the last step, without weights and without `scale`."""
         self._weights_KR = torch.zeros(0)
         for column, (name, config) in enumerate(self._configs.items()):
             config.weight = 1.0  # a weight of 0 would disable the term forever
             config.func = _Weighted(config.func, self, name, column)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Set the weights, [P, K]."""
+        """Set the weights [P, K] of P slots and K terms, in the order of `defaults`. They may change in place."""
         self._weights_PK = weights_PK
 
     def read_weights(self) -> None:
-        """Read the current weights. Raises EnvSetupError if the task has changed a weight of the manager."""
+        """Read the current weights. Call this before each step.
+
+        Raises EnvSetupError if the task has changed a weight of the manager.
+        """
         for name, config in self._configs.items():
             if config.weight != 1.0:
                 raise EnvSetupError(
@@ -68,7 +75,10 @@ class Terms:
         self._weights_KR = self._weights_PK.T.repeat_interleave(self._rows // len(self._weights_PK), 1)
 
     def weighted(self, name: str, column: int, value: Tensor) -> Tensor:
-        """Store a term's values [R]. Return the values multiplied by the weights of the rows' slots."""
+        """Store a term's values [R]. Return the values multiplied by the weights of the rows' slots.
+
+        column: index of the term in `defaults`.
+        """
         self.values[name] = value
         return value * self._weights_KR[column]
 
@@ -87,7 +97,11 @@ class _Weighted:
 
 
 class VecEnvRows:
-    """Implementation of `SimulatorEnv` for an RSL-RL `VecEnv`. objective: name of a reward term or metric, or ""."""
+    """Implementation of `SimulatorEnv` for an RSL-RL `VecEnv`.
+
+    objective: name of the reward term or metric that is the objective. "": the reward with the default weights.
+    Raises EnvSetupError for an unknown objective, and if there is no observation group for the policy.
+    """
 
     def __init__(self, env_id: str, env: Any, objective: str = "") -> None:
         self._env, self.rows, self.device = env, int(env.num_envs), torch.device(env.device)
@@ -204,8 +218,10 @@ class VecEnvRows:
     def _note(self, log: Mapping[str, Any]) -> None:
         """Store logged values as extra statistics of all rows.
 
-        Each value is a mean over the rows whose episode ended. Left out are tensors of several numbers, and new names
-        after the first MOST_STATS.
+        Each value is a mean over the rows whose episode ended. Tensors of several numbers are left out. After
+        MOST_STATS different names, further names are left out.
+
+        log: name -> number, or tensor.
         """
         for name, value in log.items():
             short = name.encode()[-STAT_NAME_BYTES + 1 :].decode(errors="ignore")

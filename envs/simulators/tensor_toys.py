@@ -1,6 +1,6 @@
 """Gymnasium's Pendulum-v1 and CartPole-v1 as device simulators, with tunable reward terms.
 
-Axes: P slots, R rows, K shaping terms, S parts of a state.
+Axes: P slots, R rows, K shaping terms, S numbers of a row's state.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .rows import SimulatorStep
 
 
 class _Rows(ABC):
-    """Base class of the toys.
+    """Base class of the toys. The state is a tensor [R, S] of S numbers for each row.
 
     limit: steps after which an episode is truncated.
-    widths: one width per part of the state. In first states, each part is uniform in -width..width.
+    widths: S numbers. Number i of an episode's first state is uniform in -widths[i]..widths[i].
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class _Rows(ABC):
         return True
 
     def _first_states(self) -> Tensor:
-        """Draw a first state for each row, [R, S]."""
+        """Draw the state at the start of an episode for each row, [R, S]."""
         size = (self.rows, len(self._widths_S))
         return (torch.rand(size, generator=self._random, device=self.device) * 2 - 1) * self._widths_S
 
     @abstractmethod
     def _see(self) -> Tensor:
-        """Return the observations of the current states, one per row."""
+        """Return the observations of the current states, float32 [R, size of the observation]."""
 
     def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> SimulatorStep:
         self._steps += 1
@@ -68,7 +68,10 @@ class _Rows(ABC):
 
 
 class Pendulum(_Rows):
-    """Pendulum with the reward terms angle, speed and effort. The objective is the return with the default weights."""
+    """Pendulum with the reward terms angle, speed and effort, each minus a square.
+
+    The objective is the return with the default weights.
+    """
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
         super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))
@@ -79,7 +82,7 @@ class Pendulum(_Rows):
         return torch.stack((angle.cos(), angle.sin(), speed), 1)
 
     def step(self, action: Tensor) -> SimulatorStep:
-        """Apply a torque, [R, 1]."""
+        """Step all rows. action: torques [R, 1], from -2 to 2."""
         angle, speed = self._state.unbind(1)
         torque = action[:, 0]
         from_top = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
@@ -103,7 +106,7 @@ class CartPole(_Rows):
         return self._state
 
     def step(self, action: Tensor) -> SimulatorStep:
-        """Push the cart. action: [R, 1], 0 for left, 1 for right."""
+        """Step all rows. action: [R, 1], 0 pushes the cart to the left, 1 to the right."""
         x, speed, angle, turn = self._state.unbind(1)
         force = action[:, 0].float() * 20 - 10
         push = (force + 0.05 * turn.square() * angle.sin()) / 1.1

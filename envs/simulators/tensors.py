@@ -63,7 +63,10 @@ OWN: dict[str, dict[str, object]] = {
 
 
 def probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec of a toy. Raises EnvSetupError for an unknown name or a wrong limit."""
+    """Return the spec of a toy. Raises EnvSetupError for an unknown name.
+
+    Also raises EnvSetupError if `limit` (--env-option), the length of an episode, is not from 1 to MOST_STEPS.
+    """
     if name not in SPECS:
         close = get_close_matches(name, SPECS, n=1)
         hint = f" Did you mean tensors/{close[0]}?" if close else ""
@@ -77,7 +80,10 @@ def probe(name: str, options: EnvOptions) -> EnvSpec:
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make a device simulator of R rows. Raises EnvSetupError for an unsupported option."""
+    """Make a device simulator of R rows. Raises EnvSetupError for a wrong limit or an unsupported option.
+
+    name: key of SPECS. device: name of a torch device, such as "cuda:0".
+    """
     from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
 
     made = {"pendulum": Pendulum, "cartpole": CartPole}[name]
