@@ -359,8 +359,8 @@ class DuelVectorEnv(MultiAgentVectorEnv):
         self._pairs: list[Pair] = []
 
         def make() -> DuelTable:
-            for pair in self._pairs[-AT_ONCE:][:1]:
-                pair.found()
+            if len(self._pairs) >= AT_ONCE:
+                self._pairs[-AT_ONCE].found()
             table = DuelTable(spec, scenario, next(seeds))
             self._pairs.append(table.pair)
             return table
