@@ -22,15 +22,15 @@ from pathlib import Path
 
 
 class ConfigError(ValueError):
-    """Wrong user input. The message usually contains the option, its value and the remedy."""
+    """Error about wrong user input. The message usually contains the option, its value and the remedy."""
 
 
 class CheckpointBroken(ConfigError):  # noqa: N818 - an event
-    """Incomplete, changed or missing checkpoint file. The message contains its path."""
+    """Error about an incomplete, changed or missing checkpoint file. The message contains the path of the file."""
 
 
 class EnvSetupError(ValueError):
-    """Environment that cannot be made or violates its interface.
+    """Error about an environment that cannot be made or violates its interface.
 
     The message contains the fault, or the traceback of the environment's code.
     """
@@ -41,7 +41,10 @@ class RunFailed(Exception):  # noqa: N818 - an event
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
-    """Raise ConfigError about an option's value if `condition` is False."""
+    """Raise ConfigError about an option's value if `condition` is False.
+
+    option: name without the leading dashes. value: a tuple is printed as words. remedy: end of the message.
+    """
     if not condition:
         typed = " ".join(map(str, value)) if isinstance(value, tuple) else value
         raise ConfigError(f"--{option} {typed} cannot be used: {remedy}")
@@ -52,7 +55,7 @@ _LIBRARIES = tuple(f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "pureli
 
 
 def place_of(error: BaseException) -> str:
-    """Return ` (FILE, line N)` of the innermost line of the user's code in a traceback. Empty without user's code.
+    """Return ` (FILE, line N)` of the innermost line of the user's code in a traceback. Without such a line: "".
 
     Installed packages and the standard library count as the user's code only if the traceback contains no other file of
     the user. pbt_rl and torch never count as the user's code.
@@ -67,7 +70,8 @@ def place_of(error: BaseException) -> str:
 def end_fork(process: int, error: BaseException) -> None:
     """End this process if it is a fork of `process`. An environment forks to start a daemon, for example.
 
-    error: exception that has left the environment's code.
+    process: id of the process that called the environment's code. error: exception that has left this code. SystemExit
+    determines the exit code. For other exceptions, the traceback is printed, and the exit code is 1.
     """
     if os.getpid() != process:
         if not isinstance(error, SystemExit):
@@ -82,6 +86,8 @@ def environment_code(env_id: str, when: str = "when it was made") -> Iterator[No
 
     ConfigError, EnvSetupError and KeyboardInterrupt pass unchanged. In a fork of this process, other exceptions end the
     fork.
+
+    when: time of the exception, as text for the message.
     """
     process = os.getpid()
     try:
@@ -101,8 +107,9 @@ def algorithm_code(refusal: str, function: str) -> Iterator[None]:
 
     KeyboardInterrupt passes unchanged.
 
-    refusal: start of the message. The text of a ValueError is for the user, and follows unchanged. Other exceptions are
-    described in one line, with the name of the function (`function`).
+    refusal: start of the message. function: name of the algorithm's function.
+    The message continues with the text of a ValueError, because this text is written for the user. For another
+    exception, the message continues with one line: function, exception and its place in the code.
     """
     try:
         yield

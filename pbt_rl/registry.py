@@ -1,7 +1,7 @@
-"""Registries of extensible parts: six tables from name to `module:OBJECT`.
+"""Registries of environments, algorithms, controllers and rules: tables from name to `module:OBJECT`.
 
-The table of commands is in `cli`. Each of these seven tables is also a group of entry points.
-Another installed package adds an object with an entry point:
+The registry of commands is in `cli`. Each registry has a group of entry points, with which other installed packages add
+objects:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 
 def load_object(path: str, name: str = "name") -> Any:
-    """Import and return `module:object`. name: placeholder for the object in the error message.
+    """Import and return the object at `path`, which has the form `module:object`.
 
-    Raises ValueError with the message "cannot be loaded: ...". The caller prepends a subject, such as "--track x".
+    Raises ValueError with the message "cannot be loaded: ..." if the import fails or the object does not exist. The
+    caller prepends a subject, such as "--track x". name: word for the object in the remedy, "Write module:NAME".
     """
     module, _, attribute = path.partition(":")
     try:
@@ -43,7 +44,10 @@ def _entry_points() -> Any:
 
 
 class EntryPointError(ValueError):
-    """Entry point whose object cannot be imported or has the wrong type. The message contains its name."""
+    """Error about an entry point whose object cannot be imported or has the wrong type.
+
+    The message contains the name of the entry point.
+    """
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -92,7 +96,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def unusable(self) -> dict[str, EntryPointError]:
-        """Name -> error of each faulty entry point."""
+        """Name -> error, for each faulty entry point."""
         found = {}
         for name in self._others:
             try:

@@ -84,6 +84,7 @@ OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command
 """Commands of other installed packages. Each entry point refers to a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
+"""Time limits of `_end`, and time between SIGTERM and SIGKILL of a descendant process."""
 
 
 def main() -> None:
@@ -163,7 +164,7 @@ def _of_runs(words: list[str]) -> list[str]:
 def _command(arguments: list[str]) -> tuple[Command, list[str]]:
     """Split the command line into a command of one or two words, and its arguments.
 
-    Raises ConfigError or EntryPointError.
+    Raises ConfigError for an unknown command, and EntryPointError if the entry point of the command is faulty.
     """
     from pbt_rl.errors import ConfigError
 
@@ -191,6 +192,8 @@ def _end(code: int | str | None) -> NoReturn:
 
     After `EXIT_SECONDS`, print the names of these threads and processes, kill all descendant processes, and exit. If no
     such thread or process exists, but functions registered with atexit still run, do this after `EXIT_SECONDS_AT_MOST`.
+
+    code: exit code, as for `sys.exit`.
     """
 
     def insist() -> None:

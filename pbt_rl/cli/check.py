@@ -57,6 +57,7 @@ def check(
 
     Raises ConfigError, EnvSetupError or the environment's exception if the environment cannot be constructed or reset.
 
+    env_id, options: as for training. seed: seed of the environments in the main run.
     steps: number of steps of the main run, summed over all rows. Shorter runs follow.
     timeout_seconds: time limit of each construction, reset and step of the vector env.
     config: options of a run in this environment. The network of the run is checked, too. None: no network is checked.

@@ -3,7 +3,7 @@
 A wrapper around each Gymnasium environment records data that the vector env hides: durations of resets and steps,
 observations outside their bounds, and true objectives in info dicts.
 
-Axes: T steps, R rows, D actions of a mask.
+Axes: T steps, R rows (with several agents: one row per agent of each environment), D choices of an action mask.
 """
 
 from __future__ import annotations
@@ -46,12 +46,15 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Number of environments in the vector env. One would not suffice to find state that environments share."""
+"""Number of environments in the vector env: two, to find state that environments share."""
 
 
 @dataclass
 class _Source:
-    """Shaping source with constant weights. It collects the warnings of the vector env."""
+    """Shaping source of a vector env: row -> (shaping version, shaping weights), with constant weights and version 0.
+
+    `warnings` collects the warnings of the vector env, each once.
+    """
 
     values: Mapping[str, float]
     warnings: list[str] = field(default_factory=list)
@@ -85,7 +88,8 @@ class Ledger:
     examples: dict[str, str] = field(default_factory=dict)
     """Observation name -> text about a number outside the bounds."""
     limit: int = 0
-    """Length of the last truncated episode in steps. The step with this number is watched in later episodes."""
+    """Length of the last truncated episode in steps. In later episodes, `_step_watched` does the step with this
+    number."""
     resets: list[bool] = field(default_factory=list)
     """For each watched step with a truncation: True if `step` called `reset` and returned the reset's observation."""
 
@@ -210,7 +214,10 @@ class Played:
     """Description of `error`. Empty if `error` is None."""
 
     def note(self, out: base.StepArrays, seconds: float, agents: int = 1) -> None:
-        """Record a step of all rows. out: results of the step. seconds: duration. agents: rows of an environment."""
+        """Record a step of all rows.
+
+        out: results of the step. seconds: duration. agents: number of rows of each environment.
+        """
         self.seconds.append(seconds)
         numbers = (*out.obs.values(), out.reward)
         results = (*numbers, out.terminated, out.truncated, out.first)
@@ -235,7 +242,10 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 
 class DryRun:
-    """Runner of an environment with a random policy."""
+    """Runner of an environment with a random policy.
+
+    timeout: time limit in seconds, for the construction and reset of the vector env, and for each step.
+    """
 
     def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec = env_id, options, spec
@@ -261,7 +271,7 @@ class DryRun:
 
         Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
 
-        shaping: shaping weights. Default: the environment's default weights.
+        seed: seed of the vector env. shaping: shaping weights. Default: the environment's default weights.
         other_actions: True: in all environments except the first, the actions differ from those of calls with False.
         """
         source = _Source(self.spec.shaping if shaping is None else shaping)
@@ -298,7 +308,10 @@ class DryRun:
         return played
 
     def _vector_env(self, seed: int, source: _Source) -> tuple[base.VectorEnv, Ledger | None]:
-        """Construct a vector env, with a recording wrapper around each Gymnasium environment."""
+        """Construct a vector env, with a recording wrapper around each Gymnasium environment.
+
+        Return the vector env and the findings of the wrappers (None if single Gymnasium environments cannot be made).
+        """
         made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None

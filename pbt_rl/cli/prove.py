@@ -71,7 +71,7 @@ JUDGE = "--judge"
 
 @dataclass(frozen=True)
 class Words:
-    """Parsed command line. common: arguments for all runs."""
+    """Parsed command line. common: options of `pbt-rl train` for the runs of all arms, as typed."""
 
     command: ProveCommand
     arms: list[Arm]
@@ -120,7 +120,7 @@ def read_words(arguments: Sequence[str]) -> Words:
 
 
 class _Protocol(Struct):
-    """Content of protocol.json. games: number of episodes. arms: arm -> its options."""
+    """Content of protocol.json. common: options for all arms. games: number of episodes. arms: arm -> its options."""
 
     common: list[str]
     games: int
@@ -172,7 +172,11 @@ def write_protocol(words: Words) -> None:
 def _train_and_judge(
     words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
 ) -> int:
-    """Train the missing runs, then run the missing evaluations. Return an exit code."""
+    """Train the missing runs, then run the missing evaluations. Return an exit code, above 128 after a signal.
+
+    points: all runs. commands: name of a run -> its arguments of `pbt-rl`. dealt: cores and devices of each parallel
+    job.
+    """
     folder = words.folder
 
     def train(point: Point, devices: str) -> list[str]:
@@ -220,7 +224,7 @@ def _jobs(
     waiting: Sequence[Point],
     after: Callable[[Point], None] = lambda _: None,
 ) -> int:
-    """Run jobs. Return an exit code, which is 0 if all jobs succeed.
+    """Run jobs. Return an exit code: 0 if all jobs succeed, 128 + N after signal N, otherwise 1.
 
     command: returns the arguments of `pbt-rl` for a point and a value of --devices. dealt: cores and devices of each
     parallel job. waiting: points to run. after: called with the point of each successful job.
@@ -239,7 +243,7 @@ def _jobs(
 
 
 def read_scores(words: Words, points: Sequence[Point]) -> Scores:
-    """Return arm -> seed -> scores of the evaluated run."""
+    """Return arm -> seed -> scores of the run. Runs that have not been evaluated are left out."""
     scores: Scores = {arm.name: {} for arm in words.arms}
     for point in points:
         judged = read_judged(words.folder / point.name, words.command.games)

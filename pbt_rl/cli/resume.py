@@ -53,6 +53,7 @@ def run(arguments: list[str]) -> int:
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Build the config of a recorded run, with the options that the arguments change.
 
+    folder: folder of the run. arguments: words after RUN on the command line.
     Raises ConfigError or EnvSetupError.
     """
     line = split(arguments)

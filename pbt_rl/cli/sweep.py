@@ -111,7 +111,7 @@ def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Convert the values of --grid to option -> texts of its values. Raises ConfigError."""
+    """Convert entries OPTION=A,B,C of --grid to option -> texts of its values. Raises ConfigError for other entries."""
     grid: dict[str, list[str]] = {}
     for entry in entries:
         name, equals, text = entry.lstrip("-").partition("=")
@@ -193,7 +193,8 @@ def _print_results(
 ) -> int:
     """Print one line per run, one line per combination of values, and a command that compares the runs.
 
-    Return the number of failed runs. interrupted: exit codes of interrupted runs, which do not count as failed.
+    Return the number of failed runs. found: all runs of the sweep. ended: jobs that this command has run.
+    interrupted: exit codes of interrupted runs, which do not count as failed.
     """
     rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
     codes = {e.point.name: e.code for e in ended}

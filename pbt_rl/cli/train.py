@@ -114,7 +114,7 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 def _related(layers: Layers) -> set[str]:
     """Return the options and option groups of the chosen environment, algorithm and rules.
 
-    Raises EntryPointError.
+    Raises EntryPointError if the entry point of one of them is faulty.
     """
     given = layers.values
     env, algo = str(given.get("env", "")), str(given.get("algo", ""))
@@ -133,7 +133,10 @@ def _related(layers: Layers) -> set[str]:
 
 
 def _unread_hypers(algo: str | None) -> frozenset[str]:
-    """Return the hypers that an algorithm does not use. The algorithm is imported. Raises ConfigError."""
+    """Return the hypers (dotted fields) that an algorithm does not use. algo: None if no algorithm is chosen.
+
+    The algorithm is imported. Raises ConfigError if the import fails.
+    """
     if algo is None:
         return frozenset()
     read = load_algorithm(algo).reads(use_vtrace=True)

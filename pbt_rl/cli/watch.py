@@ -70,7 +70,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _live(run: Path) -> Live:
-    """Open a run. If the run is starting, wait for its journal. Raises ConfigError."""
+    """Open a run. If the run is starting, wait for its journal.
+
+    Raises ConfigError if the journal is damaged, or if the run has no journal and is not starting (see WAIT_SECONDS).
+    """
     from pbt_rl.report.live import Live
 
     deadline, told = time.monotonic() + WAIT_SECONDS, False

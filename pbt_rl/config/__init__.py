@@ -183,7 +183,7 @@ def _more_hypers(own: type | None) -> type[Hypers]:
 def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
     """Return a hypers class with additional fields, for an algorithm that is not imported.
 
-    more: pairs (name, int or float).
+    more: pairs (name, type of the values). The type is int or float.
     """
     return make_dataclass(Hypers.__name__, more, bases=(Hypers,), frozen=True, kw_only=True)
 
@@ -191,7 +191,7 @@ def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
 def number_of_controls(control: float, population: int) -> int:
     """Return the size of the control group.
 
-    control: number of members; a number below 1 is a share of the population.
+    control: number of members. A number below 1 is a share of the population, rounded up to whole members.
     """
     # Rounded first, because 0.07 * 100 is above 7.
     return math.ceil(round(control * population, 9)) if control < 1 else int(control)
@@ -223,7 +223,7 @@ def _names_module_or_path(env: str) -> bool:
 @dataclass(frozen=True)
 @with_groups(_groups())
 class Config:
-    """Train a population of policies."""
+    """Options of a run. Raises ConfigError for values that are not allowed or conflict with each other."""
 
     env: str = option(common=True, is_external=_names_module_or_path)
     """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom environment as module:factory.
@@ -386,7 +386,7 @@ class Config:
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:
-        """Import a custom algorithm, and return the config with the algorithm's hypers class.
+        """Import a custom algorithm, and return the config with the hypers class that the algorithm declares.
 
         Raises ConfigError if the import fails, or if a hyper is unknown or invalid.
         """
@@ -463,7 +463,8 @@ class Config:
     def start_of(self, member: int) -> int:
         """Return the number that determines the initial weights and the initial action std of a member.
 
-        For control i: i, because controls start like the members of the population. Otherwise: the member's id.
+        This number is the member's id. For the i-th member of the control group (i from 0), the number is i, because
+        the control group starts like the population.
         """
         return member - self.num_policies if member >= self.num_policies else member
 
@@ -484,7 +485,7 @@ class Config:
 
     @property
     def learns_single_steps(self) -> bool:
-        """True if several minibatches of a batch contain shuffled single steps instead of complete rollouts."""
+        """True if a batch with several minibatches is split by shuffled single steps instead of complete rollouts."""
         return (
             self.algorithm.fixed_advantage is not None and self.model.core == "none" and not self.uses_vtrace
         )
@@ -514,7 +515,8 @@ def load_algorithm(name: str) -> Algorithm:
 def check_divergence(config: Config) -> None:
     """Raise ConfigError if an option needs a KL divergence that is not measured, or that mostly measures rollout age.
 
-    The algorithm is loaded only if such an option is set.
+    The options are --learner.lr-schedule kl-adaptive and --learner.target-kl. The algorithm is loaded only if one of
+    them is set.
     """
     learner = config.learner
     adapts, stops = learner.lr_schedule == "kl-adaptive", learner.target_kl > 0

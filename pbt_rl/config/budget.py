@@ -22,10 +22,14 @@ ENDLESS_FRAMES = 10**15
 def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the comparison options that follow from the budget, except options that are set in `values`.
 
-    Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
-    Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
-    Exceptions: serial mode, another controller than `pbt`, --pbt.evaluate-episodes, or --pbt.ready, --pbt.start-frames
-    or --pbt.period-frames in `given`. The options of these runs follow from --train-for-frames or its default.
+    - Budget in frames: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
+    - Budget in seconds only: comparisons are due by time (`timed`), because the number of frames in this time depends
+      on the machine.
+
+    In some runs with a budget in seconds only, comparisons follow from the recipe's --train-for-frames, or from the
+    default of this option.
+    These runs have serial mode, another controller than `pbt`, or --pbt.evaluate-episodes. The same applies if `given`
+    contains --pbt.ready, --pbt.start-frames or --pbt.period-frames.
 
     values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
     of the algorithm.
@@ -44,7 +48,7 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
 
 
 def in_frames(budget_frames: int) -> dict[str, int]:
-    """Return the comparison options for a budget of frames per member."""
+    """Return --pbt.start-frames and --pbt.period-frames (as dotted fields) for a budget of frames per member."""
     return {
         "pbt.start_frames": budget_frames // FIRST_SHARE,
         "pbt.period_frames": max(1, budget_frames // PERIODS),
@@ -56,7 +60,7 @@ FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
 
 
 def timed(seconds: float) -> dict[str, Any]:
-    """Return the options for `COMPARISONS` comparisons at equal intervals.
+    """Return the options for `COMPARISONS` comparisons at equal intervals. seconds: training time of the run.
 
     Training ends about one interval after the last comparison. The interval is rounded up to three digits, because a
     shorter interval could add a comparison just before the end.
@@ -66,7 +70,7 @@ def timed(seconds: float) -> dict[str, Any]:
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that follow from --hours, except options in `given`.
+    """Return the options that follow from --hours, except options in `given`. Without --hours: {}.
 
     Raises ConfigError if the hours are out of range, or if the run has no comparisons.
 

@@ -63,8 +63,11 @@ class Layers:
     hypers: type[Hypers]
     """Hypers class of the algorithm that the layers select."""
     recipe: Mapping[str, Any]
+    """Recipe of --recipe."""
     file: Mapping[str, Any]
+    """Content of the --config file."""
     typed: Mapping[str, Any]
+    """Options on the command line."""
 
     @classmethod
     def read(cls, line: Line) -> Layers:
@@ -137,7 +140,10 @@ def _named(name: str) -> Mapping[str, object]:
 
 
 def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object]:
-    """Return the recipe of an environment. Raises EnvSetupError if making the environment fails."""
+    """Return the recipe of an environment: dotted field -> value. env_option: KEY=VALUE texts for the factory.
+
+    Raises EnvSetupError if the environment cannot be made.
+    """
     with environment_code(env):
         return recipe(env, EnvOptions(keywords=keywords(env_option)))
 
@@ -145,15 +151,15 @@ def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object
 def _algorithm_recipe(
     algo: str, env_recipe: Mapping[str, object], hypers: type[Hypers]
 ) -> Mapping[str, object]:
-    """Return the recipe of an algorithm for an environment.
+    """Return the recipe of an algorithm for an environment: dotted field -> value.
 
-    Raises ConfigError if the algorithm cannot be loaded or its recipe raises an error, has unknown options, or has
+    Raises ConfigError if the algorithm cannot be loaded, or if its recipe raises an error, has unknown options, or has
     values of another type.
 
-    If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. The
-    algorithm is then not loaded, because loading imports torch.
+    If the algorithm is unknown, or the recipes of environments already fit it (`recipes_are_for_it`), return {}. Such
+    an algorithm is not loaded, because loading imports torch.
 
-    env_recipe: recipe of the environment.
+    env_recipe: recipe of the environment. hypers: hypers class of the algorithm.
     """
     entry = algorithms.ALGORITHMS.get(algo)
     if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):
@@ -173,7 +179,10 @@ def parse_train(arguments: Sequence[str]) -> Config:
 
 
 def make_config(**options: Any) -> Config:
-    """Build a config from these options and the recipes. Raises ConfigError or EnvSetupError."""
+    """Build a config from these options and the recipes. Raises ConfigError or EnvSetupError.
+
+    options: fields of `Config`. The options of a group are a mapping, an option group, or dotted names.
+    """
     given, algo = options.get("env", ""), options.get("algo", Config.algo)
     if not isinstance(given, str):
         raise ConfigError(

@@ -33,7 +33,9 @@ def with_start_values(config: Config) -> Config:
 
 
 def read_table(path: Path) -> tuple[str, ...]:
-    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`, or "". Raises ConfigError.
+    """Return one text per member: `learning_rate=1e-3,gamma=0.99`, or "" for a member without values in the table.
+
+    Raises ConfigError if the file cannot be read or is not such a table.
 
     CSV: a header of names, and one line per member. The separator is `,`, `;` or a tab. With `;` or a tab, numbers may
     have a decimal comma, because spreadsheets write decimal commas. JSON: a list with one object per member.

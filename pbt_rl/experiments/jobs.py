@@ -61,7 +61,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Ended:
-    """Ended run.
+    """Run whose process has ended.
 
     code: exit code, or minus the number of the signal that ended the process. seconds: duration of the process.
     """
@@ -72,9 +72,9 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return all combinations of values and seeds, grouped by seed.
+    """Return all combinations of values and seeds, grouped by seed. grid: option -> its values on the command line.
 
-    Raises ConfigError if two runs have one name, or if a name cannot be that of a folder.
+    Raises ConfigError if two runs have the same name, or if a name cannot be that of a folder.
     """
     found: dict[str, Point] = {}
     for seed in seeds:
@@ -104,8 +104,9 @@ def _name(values: Mapping[str, str], seed: int) -> str:
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
     """Divide devices and cores evenly among parallel jobs. Several jobs share one device or core if necessary.
 
-    devices: empty if the options of each run determine its devices. cores: number of cores that the jobs may use. (A
-    CPU quota may allow fewer cores than `cpus` contains.)
+    jobs: number of jobs. devices: names such as cuda:0, or empty if the options of each run determine its devices.
+    cpus: ids of the cores in the CPU affinity. cores: number of cores that the jobs may use. (A CPU quota may allow
+    fewer cores than `cpus` contains.)
     """
 
     def share(i: int) -> Share:
@@ -144,8 +145,8 @@ class _Job:
 class Sweep:
     """Scheduler of the runs of a sweep.
 
-    folder: folder of the sweep. command: (point, devices) -> arguments of `pbt-rl`. after: function that is called with
-    the point of each run that has completed.
+    folder: folder of the sweep. command: (point, value of --devices) -> arguments of `pbt-rl`. shares: one share of the
+    machine for each parallel job. after: function that is called with the point of each run whose exit code is 0.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class Declared(TypedDict, total=False):
-    """Metadata of an option."""
+    """Metadata of an option. Each key is optional, and missing flags count as False."""
 
     at_least: float
     """Smallest allowed number. at_least, above, at_most and below apply to a number, or to each number of a tuple."""
@@ -34,8 +34,8 @@ class Declared(TypedDict, total=False):
     distinct: bool
     """True if the numbers of a tuple must be distinct. Only checked with one of the four limits above."""
     empty: bool
-    """True if a tuple with one of the four limits above may be empty. Other tuples may be empty, unless `test` forbids
-    it."""
+    """True if a tuple with one of the four limits above may be empty. A tuple without limits may be empty unless `test`
+    forbids this."""
     off: str
     """Word for the value `at_most`, if this value means "no limit". Example: "off"."""
     zero: str
@@ -53,8 +53,8 @@ class Declared(TypedDict, total=False):
     common: bool
     """True if plain `pbt-rl train --help` shows the option. Plain `--help-all` shows all options."""
     machine: bool
-    """True for an option about the machine. Its value in a run of another author is only used if the user trusts the
-    run."""
+    """True for an option about the machine. In a run of another author, the option's value is only used if the user
+    trusts the run."""
     may_change: bool
     """True if the option (or each option of the group) may change when a run is resumed."""
     is_external: Callable[[str], bool]
@@ -79,7 +79,7 @@ class Declared(TypedDict, total=False):
 
 
 def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
-    """Declare an option as a dataclass field."""
+    """Declare an option as a dataclass field. Without `default`, the option is required."""
     assert ("test" in metadata) == ("remedy" in metadata), (
         "`test` needs `remedy`, the description of accepted values"
     )
@@ -276,7 +276,7 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 
 
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
-    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
+    """Build an object of the dataclass `kind` from dotted fields: {"learner.rollout": 32, ...}.
 
     groups: field name -> dataclass that replaces the declared class of this option group.
     """

@@ -85,7 +85,11 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a file of options as a nested mapping. Raises ConfigError."""
+    """Read a file of options as a nested mapping.
+
+    Raises ConfigError if the file cannot be read or parsed, has another ending than those of READERS, or contains no
+    mapping.
+    """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise _refusal(path, f"its name must end in {', '.join(READERS)}")
@@ -232,7 +236,7 @@ def _as_text(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types. Otherwise, raise TypeError."""
+    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types. Raises TypeError for others."""
     match value:
         case Enum():
             return value.value

@@ -42,7 +42,10 @@ UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
 def number(text: str) -> float:
-    """Convert a text such as 1e6 or 2.5k to a number. Raises ValueError with a description of allowed values."""
+    """Convert a text such as 1e6 or 2.5k (suffixes k, M, G, B) to a number.
+
+    Raises ValueError with a description of allowed values.
+    """
     digits = text.strip()
     unit = UNITS.get(digits[-1:].lower(), 1.0)
     try:
@@ -236,7 +239,10 @@ _SHOWN = 200
 
 
 def validate(options: Any) -> None:
-    """Check each option's value. Raises ConfigError with the option, its value and the allowed values."""
+    """Check the value of each option in an object of a dataclass of options.
+
+    Raises ConfigError for the first invalid value, with the option, the value and the allowed values.
+    """
     known = table(options)
     for name, value in values_of(options).items():
         metadata = known[name].metadata
@@ -335,7 +341,10 @@ def _range(metadata: Mapping[str, Any]) -> str:
 
 
 def path_given(name: str, given: str | Path) -> Path:
-    """Convert the text of an option to a path. Raises ConfigError. name: name of the option in the error."""
+    """Convert the text of an option to a path. Raises ConfigError if the text is not a local path (`local_path`).
+
+    name: name of the option in the error.
+    """
     try:
         return local_path(given)
     except (TypeError, ValueError) as error:

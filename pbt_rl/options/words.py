@@ -7,7 +7,7 @@
 --hypers.clip-value=off      ->  hypers.clip_value = 1e9
 --lr 1e-3                    ->  ConfigError: Unknown option --lr. Write --hypers.learning-rate
 
-`split` cannot use the table of options, because the table depends on --algo and --config in the `Line`.
+`split` works without the table of options, because the table depends on --algo and --config in the `Line`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Normalised name of the option, or "" for a word with a single dash."""
+        """Name of the option, as `spelt` normalises it (such as `pbt.period-frames`). A word with a single dash: ""."""
         return spelt(self.written) if self.written.startswith("--") else ""
 
     @property
@@ -80,10 +80,10 @@ class Line:
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the value of an option, or None if the line has no value of this option.
+        """Return the value of an option, as typed, or None if the line has no value of this option.
 
-        If the option is given several times, its last occurrence with a value counts. Of several words after the
-        option, the first word is returned.
+        name: normalised name. If the option is given several times, its last occurrence with a value counts. Of several
+        words after the option, the first word is returned.
         """
         given = [
             entry.follow[0] if entry.text is None else entry.text
@@ -93,7 +93,7 @@ class Line:
         return given[-1] if given else None
 
     def without(self, names: Collection[str]) -> Line:
-        """Return the line without these options and their values."""
+        """Return the line without these options (normalised names) and their values."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.name not in names))
 
 
@@ -159,13 +159,15 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 
 _Free = tuple[str, str]
-"""(word, error message). The word is not a value of the option before it. The message is for the case that no
-positional option accepts the word.
+"""(word, error message). The word is not a value of a named option. If no positional option takes the word, the message
+is raised as a ConfigError. With an empty message, a general message is raised.
 """
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
-    """Convert a line to dotted field -> value.
+    """Convert a line to dotted field -> value, for the options that the line contains.
+
+    options: name -> option. prog: text of the command in messages.
 
     Raises ConfigError with one line per mistake (unknown option, missing value, wrong type). Without these mistakes,
     raises ConfigError for the first word that does not belong to an option.
@@ -228,7 +230,7 @@ def _own(option: Option, follow: Sequence[str]) -> list[str]:
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
-    """Convert words to values of positional options.
+    """Convert words to values of positional options: dotted field -> value.
 
     Raises ConfigError for a wrong value, or if there are more words than options. An option that is a list takes all
     words.

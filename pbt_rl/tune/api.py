@@ -79,7 +79,7 @@ def run(
     explore: Callable[..., Mapping[str, Any]] | None = None,
     **others: Never,
 ) -> Result:
-    """Train each member of a population for `steps` steps, unless the controller stops it.
+    """Train each member of a population for `steps` steps, unless the controller stops the member. Return the result.
 
     - members: a list of members, or a factory `make_member(index)`. The initial members have the indices 0 to N - 1. To
       restart a member, the factory is called with the next unused index. If the factory uses the index as a seed, the
@@ -93,7 +93,7 @@ def run(
     - window: maximum number of evaluations in an objective. The objective is the mean of the member's latest
       evaluations since its last change.
     - table: name -> HyperSpec, for a controller. With a table or a space, `step` receives decoded values
-      (integers, choices, tuples). Otherwise, `step` receives floats.
+      (integers, choices, tuples). Without both, `step` receives floats.
     - slots: number of members that train in each round of evaluations. 0 means all members. The least trained members
       get slots first.
     - slot_steps: steps after which a member leaves its slot to a less trained member, if there are more members than
@@ -101,9 +101,9 @@ def run(
     - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
       number if no two members share a random generator.
     - folder: folder for the journal (`journal.jsonl`, in the format of `pbt-rl train`) and the state of the run. The
-      state is saved after the first round of evaluations, and at the end. In between, it is saved after each round that
-      ends at least min(60, 20 t) seconds after the last save, which took t seconds. Repeat the call to resume from the
-      saved state, after Ctrl-C or with more steps.
+      state is saved after the first round of evaluations, and at the end. In between, the state is saved after a round
+      if at least min(60, 20 t) seconds have passed since the last save, where t is the duration of that save. Repeat
+      the call to resume from the saved state, after Ctrl-C or with more steps.
     - journal: file for the journal, if there is no folder.
     - on_progress: function that is called with a `tune.Progress` (steps, members, best) after each round of
       evaluations. To end the run, the function returns `pbt_rl.Stop(reason)`.

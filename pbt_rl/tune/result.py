@@ -22,7 +22,8 @@ LINE_SECONDS = 5.0
 class MemberProgress:
     """Progress of one member.
 
-    objective: None before the first evaluation since the member's last change, NaN for a broken member.
+    member: id of the member. objective: None before the first evaluation since the member's last change, NaN for a
+    broken member. hypers: values in the form that `step` receives.
     """
 
     member: int
@@ -53,7 +54,7 @@ class Progress:
         return max(known, key=lambda m: (m.objective or 0.0, -m.member), default=None)
 
     def line(self, seconds_left: float | None = None) -> str:
-        """Format the progress as one line for the screen."""
+        """Format the progress as one line for the screen. seconds_left: estimated time to the end, if known."""
         parts = [f"step {self.steps:,} of {self.of:,}"]
         if self.best is not None and self.best.objective is not None:
             hypers = ", ".join(f"{name} {_short(value)}" for name, value in self.best.hypers.items())
@@ -92,6 +93,7 @@ def _short(value: Any) -> str:
 class Outcome:
     """Final state of one member.
 
+    member: id of the member. values: floats, as the controller uses them.
     objective: mean over the window. None for a broken member, and for a member that was stopped before the first
     evaluation since its last change.
     """
@@ -109,7 +111,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of a member. steps: steps of the member at the evaluation."""
+    """Evaluation of a member. member: id of the member. steps: steps of the member at the evaluation."""
 
     member: int
     generation: int
@@ -125,7 +127,8 @@ class Result:
     best: id of the member with the highest finite objective, including stopped members. Ties go to the lower id.
     best_state: result of the best member's `state()`, or None if `state()` failed. `best` and `best_state` are None if
     no objective is finite.
-    history: all successful evaluations, round by round.
+    lineage: ancestry of the members. history: all successful evaluations, round by round.
+    table: name -> HyperSpec, with which values are decoded. None: `step` receives the values as floats.
     """
 
     members: tuple[Outcome, ...]
@@ -134,8 +137,8 @@ class Result:
     lineage: Lineage
     history: tuple[Evaluation, ...]
     ended: str
-    """Reason for the end: `waiting for a decision`, the reason of a `Stop`, or `steps` (all steps were taken, except by
-    stopped members)."""
+    """Reason for the end: `steps` (all members that were not stopped have taken all steps), the reason of a `Stop`, or
+    `waiting for a decision` (the controller has not continued the members that wait for its decision)."""
     table: Mapping[str, HyperSpec] | None = None
 
     def __repr__(self) -> str:
@@ -161,7 +164,7 @@ class Result:
         return rows
 
     def to_csv(self, path: Path | str) -> None:
-        """Write the result of `rows` to a CSV file. Raises OSError."""
+        """Write the rows of `rows()` to a CSV file. Raises OSError if the file cannot be written."""
         rows = self.rows()
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["member"])

@@ -32,8 +32,9 @@ SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
 class SavedRun:
     """Contents of a state file.
 
-    options: arguments of the first call that a resume checks. position: size of the journal in bytes. parts: states of
-    the controller and of the members, and the attributes of `Training` that `training.SAVED` lists.
+    options: arguments of the first `tune.run` call, with which a resume compares its arguments.
+    position: size of the journal in bytes.
+    parts: states of the controller and of the members, and the attributes of `Training` that `training.SAVED` lists.
     """
 
     options: dict[str, Any]
@@ -43,7 +44,7 @@ class SavedRun:
 
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
-    """Create the folder of a run, and hold the lock of the folder. None: do nothing.
+    """Create the folder of a run, and hold the lock of the folder in this context. With `folder` None, do nothing.
 
     Raises ConfigError if the folder cannot be written, or if another process holds the lock.
     """
@@ -67,7 +68,7 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """Reader and writer of the state file of a run. options: arguments of the present call."""
+    """Reader and writer of the state file of a run. options: arguments of the present `tune.run` call."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self._path, self._options = folder, folder / STATE, options
@@ -81,7 +82,7 @@ class RunState:
         return time.monotonic() >= self._next
 
     def save(self, position: int, parts: dict[str, Any], steps: int, began: float) -> None:
-        """Write the state atomically. Raises OSError.
+        """Write the state atomically. Raises OSError if the file cannot be written.
 
         position, parts: see `SavedRun`. steps: population clock. began: `time.monotonic()` before the collection of the
         members' states.

@@ -62,7 +62,10 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
 
 
 def loguniform(low: float, high: float) -> HyperSpec:
-    """Return a range of floats with a logarithmic scale, as a value in a space. Raises ConfigError."""
+    """Return a range of floats with a logarithmic scale, as a value in a space.
+
+    Raises ConfigError unless 0 < low < high < infinity.
+    """
     remedy = "give two positive numbers, the lower one first"
     needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
@@ -89,7 +92,10 @@ class Rules:
 
 
 def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
-    """Return the default controller: synchronous PBT with truncation selection and perturbation by factors."""
+    """Return the default controller: synchronous PBT with truncation selection and perturbation by factors.
+
+    table: name -> HyperSpec. steps, seed: arguments of `tune.run`.
+    """
     explore: Explore = PerturbFactors(
         {n: spec for n, spec in table.items() if spec.tuned}, tuple(rules.factors)
     )
@@ -105,7 +111,10 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
-    """Return a reason in the arguments why no comparison comes before the last step, or "" if there is none."""
+    """Return the argument of `tune.run` that prevents all comparisons before the last step, with a remedy.
+
+    Return "" if there is no such argument. count: number of members.
+    """
     if count == 1:
         return "num_members=1: give 2 or more"
     for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):
@@ -115,12 +124,12 @@ def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) ->
 
 
 def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
-    """Return name -> texts of the choices, for the journal."""
+    """Return name -> texts of the choices, for the journal. Values without choices are left out."""
     return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return True for a finite Python or NumPy number that a float can represent."""
+    """True for a finite Python or NumPy number (not a bool) that a float can represent."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
     except OverflowError:

@@ -42,10 +42,12 @@ PROGRESS_EVENTS = 200
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run, and load their states. This function does not change the folder.
+    """Make the members of a saved run, and load their states. The folder is not changed.
 
     Broken members (whose code raised an error) are made too, because they may copy other members later.
     Raises RunFailed if another member cannot be made or loaded, and ConfigError if all members were broken at the save.
+
+    parts: see `SavedRun.parts`. folder: folder of the run, for the messages.
     """
     states: Mapping[int, bytes] = parts["states"]
     if not states:
@@ -76,8 +78,9 @@ class Training:
         watch: Callable[[Progress], str | None] = lambda _: None,
         state: RunState | None = None,
     ) -> None:
-        """given: True if the user passed a list of members. Restarted members then load their initial states.
+        """steps, evaluate_every, table: arguments of `tune.run`.
 
+        given: True if the user passed a list of members. Restarted members then load their initial states.
         watch: function that is called after each round of evaluations. It returns None, or a reason to end the run.
         state: state file. None: the run is not saved.
         """
@@ -172,7 +175,8 @@ class Training:
     def _due(self) -> dict[MemberRecord, int]:
         """Assign the slots. Return member -> steps until the member's next evaluation, for the members in slots.
 
-        Members that lack evaluations without training (`Evaluate`) are included with 0 steps, even without a slot.
+        Members that must evaluate without training (decision `Evaluate`) are included with 0 steps, even without a
+        slot, until they have enough evaluations.
         """
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}

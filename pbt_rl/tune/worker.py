@@ -37,7 +37,10 @@ def main() -> None:
 def _import_main(preparation: dict[str, Any]) -> None:
     """Import the parent's script as multiprocessing's spawn method does.
 
-    Meanwhile, a start of a process by spawn or forkserver raises RuntimeError. fork is not refused.
+    If the script starts a process with the method spawn or forkserver, multiprocessing raises RuntimeError. The method
+    fork raises no error.
+
+    preparation: preparation data of multiprocessing's spawn method.
     """
     process: Any = multiprocessing.current_process()
     process._inheriting = True  # noqa: SLF001 - there is no public way

@@ -38,7 +38,11 @@ class Member(Protocol):
     """
 
     def step(self, hypers: Mapping[str, Any]) -> None:
-        """Train for one step with these hyperparameters."""
+        """Train for one step.
+
+        hypers: name -> value. With a space or a table, integers, choices and tuples are decoded. Otherwise, all values
+        are floats.
+        """
 
     def evaluate(self) -> float:
         """Return the current objective. Higher is better. This method must not change the member."""
@@ -52,7 +56,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True)
 class Make:
-    """Task: make a member. index: argument of the factory."""
+    """Task: make a member. member: id of the member. index: argument of the factory."""
 
     member: int
     index: int
@@ -69,7 +73,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Save:
-    """Task: return the pickled state of a member."""
+    """Task: save a member. The result is the pickled state."""
 
     member: int
 
@@ -129,14 +133,15 @@ class Failure:
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Error of the user's code that ends the run: an unknown name in `step`, or the same object for two members.
+    """Error of the user's code that ends the run.
 
-    A KeyError, because `hypers[name]` raises it for an unknown name.
+    Either `step` reads an unknown name in `hypers`, or the factory returned the same object for two members. This class
+    is a KeyError, because a dictionary raises KeyError for an unknown name.
     """
 
 
 class Unusable(Exception):  # noqa: N818 - reads as what happened
-    """A method of a member, or the factory, returned an unusable object."""
+    """Error: a method of a member, or the factory, returned an unusable object."""
 
 
 class Hypers(dict[str, Any]):
@@ -150,7 +155,7 @@ class Hypers(dict[str, Any]):
 
 
 class Worker:
-    """Members of one process, and the execution of their tasks."""
+    """Members of one process, and the execution of their tasks. make: factory of members."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
@@ -257,8 +262,10 @@ class LocalPool:
 class ProcessPool:
     """Pool of W worker processes. Worker i runs the members i, i + W, i + 2 W...
 
-    Raises ConfigError if the factory is from a notebook or cannot be pickled, and while a worker imports the user's
-    script. Raises RunFailed if a worker dies.
+    Raises ConfigError if the factory is from a notebook or cannot be pickled. Also raises ConfigError if the user's
+    script creates a pool while a worker imports the script. Raises RunFailed if a worker dies.
+
+    make: factory of members. workers: number of processes.
     """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
@@ -291,7 +298,7 @@ class ProcessPool:
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in the order of the tasks.
 
-        Each worker has at most one task at a time, because several tasks could fill the pipes of the connection.
+        Each worker has at most one task at a time, because several tasks could fill the connection and block both ends.
         """
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):

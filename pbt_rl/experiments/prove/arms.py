@@ -43,6 +43,7 @@ INSTEAD = {
 }
 """Option that the user must not give (`controller`: except in an arm) -> reason or remedy in the error message."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
+"""Options that must be equal in all arms, and cannot be given for a single arm."""
 BASELINE = "random"
 """Name of the arm with which all other arms are compared."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
@@ -50,6 +51,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "random": ("--controller", "random"),
     "defaults": ("--pbt.no-enabled",),
 }
+"""Name of a built-in arm -> its options."""
 COMPARISONS = 25
 """Default number of periods in a run."""
 
@@ -178,7 +180,10 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Raise ConfigError or EnvSetupError if an arm cannot be trained, or sets start values without effect."""
+        """Raise ConfigError or EnvSetupError if an arm cannot be trained.
+
+        Also raise ConfigError if the arm sets start values that have no effect, because all arms have equal ones.
+        """
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
         for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
@@ -201,7 +206,10 @@ class Task:
         return [spec for spec in table.values() if spec.tuned]
 
     def drawn(self, seed: int, members: int) -> list[str]:
-        """Return the initial values of each member. The values of member i do not depend on the number of members."""
+        """Return the initial values of each member, as texts such as `learning_rate=0.001,gamma=0.99`.
+
+        The values of member i do not depend on the number of members.
+        """
         rng, specs = Random(f"members.{seed}"), self._tuned()
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
 

@@ -27,6 +27,7 @@ FILE = "judged.json"
 VALIDATION, TEST = 1_000_003, 2_000_003
 """Evaluation seeds for training seed 0. For training seed s, 1000 * s is added in every arm."""
 ROWS = 25
+"""Maximum number of environments in an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Judged:
     """Mean scores of each saved member of a run.
 
     games: number of episodes per score (of each task, if the environment has tasks). frames: sum of the frames of all
-    members.
+    members. members: ids. validation, test: one mean score for each id in `members`.
     """
 
     games: int
@@ -100,7 +101,7 @@ def frames_of(run: Path) -> int:
 
 
 def evaluate_members(run: Path, episodes: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective of the evaluation episodes. All members have equal evaluation seeds.
+    """Return member -> mean objective of the evaluation episodes. All members have the evaluation seed `seed`.
 
     episodes: number of episodes of each member (and of each task).
     """

@@ -45,7 +45,7 @@ def prove_members(
     - score: member -> test score of this member. The test score of the picked member is the score of the run. The
       function `score` must use other data than `evaluate()`.
     - seeds: two or more.
-    - window: see `tune.run`.
+    - steps, num_members, window: see `tune.run`.
 
     Raises ConfigError for fewer than two different seeds, for an arm with the name `random`, if the score of a run is
     not finite, or if no member of a run has a finite evaluation. Also raises the errors of `tune.run`.

@@ -104,9 +104,9 @@ def signed(number: float) -> str:
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare each arm with the baseline on the seeds of both. Raises ConfigError if a score is not finite.
+    """Compare each arm with the baseline on their common seeds. Raises ConfigError if a score is not finite.
 
-    Arms with fewer than two such seeds have no comparison.
+    Arms with fewer than two common seeds have no comparison.
     """
     for arm, runs in scores.items():
         for seed, one in runs.items():
@@ -128,7 +128,9 @@ def outcome(scores: Scores, baseline: str) -> Outcome:
 
 Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
+"""Coverage probability of the intervals, and statistical power for `seeds_needed`."""
 RESAMPLES = 10_000
+"""Number of bootstrap samples."""
 LEAST_WITHOUT_SPREAD = 4
 """Minimum number of seeds for a verdict if the differences of all seeds are equal.
 
@@ -149,11 +151,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of an arm with the baseline on the seeds of both.
+    """Comparison of an arm with the baseline on their common seeds.
 
-    mean: mean of the differences. by_t, by_bootstrap: 95 % intervals of the mean.
-    wins: number of seeds on which the arm scores higher than the baseline. losses: number of seeds on which it scores
-    lower.
+    seeds: number of common seeds. mean: mean of the differences. by_t, by_bootstrap: 95 % intervals of the mean.
+    wins: number of seeds on which the arm scores higher than the baseline. losses: number of seeds on which the arm
+    scores lower.
     """
 
     seeds: int
@@ -183,7 +185,10 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare the scores of two arms. Equal index: equal seed. Raises ValueError for fewer than two seeds."""
+    """Compare the scores of an arm (`ours`) with the scores of the baseline (`theirs`) on the same seeds.
+
+    Both sequences have one score per seed, in the same order of seeds. Raises ValueError for fewer than two seeds.
+    """
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
@@ -197,13 +202,16 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def interval_by_t(gains: Sequence[float]) -> Interval:
-    """Return the 95 % interval of the mean by Student (1908): mean -+ t * s / sqrt(n), n - 1 degrees of freedom."""
+    """Return the 95 % interval of the mean of n gains (score differences) by Student (1908).
+
+    The interval is mean -+ t * s / sqrt(n), where s is the std of the gains, and t has n - 1 degrees of freedom.
+    """
     half = t_quantile((1 + LEVEL) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
 
 def interval_by_bootstrap(gains: Sequence[float]) -> Interval:
-    """Return the 95 % interval of the mean by the percentile bootstrap over n seeds (Efron 1979)."""
+    """Return the 95 % interval of the mean gain by the percentile bootstrap over the seeds (Efron 1979)."""
     drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
     low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))

@@ -40,7 +40,7 @@ def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[st
 
 
 def rows(found: Outcome) -> list[dict[str, Any]]:
-    """Return one row per member of each run."""
+    """Return one row per member of each run, with arm, seed, mean scores, and 1 in `picked` for the picked member."""
     return [
         {
             "arm": arm,
