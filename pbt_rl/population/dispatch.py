@@ -76,7 +76,7 @@ class Placement:
     state: State | None = None
     """State of a member without a slot. A learner may still be writing this state. None: the member has a slot."""
     unsaved: State | None = None
-    """State for the checkpoint in progress, until its save is requested. Otherwise None."""
+    """State to save for the checkpoint in progress. None without such a state, or after its save was requested."""
     sent: deque[Pending] = field(default_factory=deque)
     """Messages that the learner has not acknowledged, oldest first."""
 
@@ -110,6 +110,8 @@ class Dispatch:
 
     The population and the parked states change immediately. A learner applies changes in the order of its messages. A
     copy gets a remembered state, or the donor's state before any change of the comparison.
+
+    send: function (pack, message) that sends a message to a learner.
     """
 
     population: Population = field(metadata=SHARED)
@@ -152,8 +154,8 @@ class Dispatch:
     def open_store(self, store: Store, saved: SavedStates, saved_in: str | None = None) -> None:
         """Park all members at the start of a run. Members without a saved state get initialised weights.
 
-        saved: saved states. saved_in: name of the checkpoint with these states. Raises the errors of reading a
-        checkpoint.
+        saved: (member, generation) -> function that reads a saved state (`SavedStates`).
+        saved_in: name of the checkpoint with these states. Raises the errors of reading a checkpoint.
         """
         self.store = store
         store.saved, store.saved_in = saved, saved_in
@@ -177,7 +179,10 @@ class Dispatch:
         record.restore = replace(record.restore, frames=-member.frames)
 
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
-        """Move parked members to the slots of a new learner, and return the first load of each slot."""
+        """Move parked members to the slots of a new learner, and return the first load of each slot.
+
+        An empty slot has None instead of a load.
+        """
         starting = self._starting[pack] = {}
         loads: list[Load | None] = []
         for slot, number in enumerate(self.slots.members_of(pack)):
@@ -399,7 +404,7 @@ class Dispatch:
         )
 
     def _park(self, number: int, state: State | None) -> None:
-        """Set the state of a member without a slot. None: the member takes a slot."""
+        """Replace the state of a member in the store. state: None if the member takes a slot."""
         record = self._placements[number]
         former, record.state = record.state, None if state is None else state.keep()
         if former is not None:

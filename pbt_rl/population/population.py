@@ -78,6 +78,7 @@ class EqualShares:
 
         The episode is dropped if its environment has enough queued episodes. The oldest queued episode of each
         environment is counted first.
+        episode: (task, objective, return).
         """
         if self._over:
             return [episode]
@@ -129,7 +130,7 @@ class Member(MemberRecord):
     compares_newest: bool = False
     """True if only the episodes since the last comparison are compared.
 
-    The view shows their mean. If there are only a few, the mean includes older episodes.
+    The view shows the mean of these episodes. If there are too few, the mean includes older episodes.
     """
     parked: bool = False
     """True if the member has no slot. Updated by `Slots`."""
@@ -202,8 +203,8 @@ class Member(MemberRecord):
     def complete(self) -> bool:
         """True if each environment has finished an episode that began in this generation.
 
-        Otherwise, means over episodes are biased towards short episodes, which are often failures. Always True if games
-        determine the objective (`by_games`).
+        Before that, means over episodes are biased towards short episodes, which are often failures. Always True if
+        games determine the objective (`by_games`).
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 
@@ -243,14 +244,15 @@ class Member(MemberRecord):
 class Population:
     """All members, updated by the reports of the learners.
 
-    values: start values of the members. window: maximum number of episodes in an objective. With tasks
-    (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
+    values: start values of the members. frame_skip: frames per environment step.
+    window: maximum number of episodes in an objective. With tasks (`EnvSpec.tasks`): maximum number of rounds, each
+    with one episode of every task.
     task_cap: upper limit of a task's mean objective.
     min_rounds: see `Member`. With tasks, `report` cuts all windows to the smallest number of rounds of any member.
     Members with fewer than `min_rounds` rounds are ignored in this minimum.
     compares_newest: see `Member`.
-    ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
-    None: one environment per member.
+    ratings: ratings of all members. None: members do not play games together.
+    environments: member -> number of its environments. None: one environment per member.
     timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted
     without waiting for unfinished episodes.
     """
@@ -267,6 +269,7 @@ class Population:
     timeout_frames: int = field(default=10**18, kw_only=True)
     members: tuple[Member, ...] = field(init=False)
     lag_max: int = field(default=0, init=False)
+    """Largest policy lag that a learner has reported, in optimiser steps."""
     discarded: int = field(default=0, init=False)
     """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
@@ -396,8 +399,9 @@ class Population:
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
     def report(self, seconds: float | None = None) -> PopulationReport:
-        """Return the report for the controller, without stopped members. seconds: training time, if it is needed.
+        """Return the report for the controller, without stopped members.
 
+        seconds: training time, or None if no rule needs it.
         With tasks, the windows are cut to an equal number of rounds (one episode of every task). The mean of fewer
         rounds is noisier, and would therefore exceed `task_cap` more often. Members with too few rounds for a
         comparison keep their windows.

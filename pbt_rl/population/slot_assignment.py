@@ -29,9 +29,9 @@ class Swap:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Member that was not stopped.
+    """Candidate for a slot: a member that was not stopped.
 
-    until_frames: the member may not train from this frame count on. None: no limit.
+    frames: total frames of the member. until_frames: the member may not train from this frame count on. None: no limit.
     """
 
     member: int

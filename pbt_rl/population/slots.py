@@ -177,7 +177,7 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        The result is False until each running learner has sent two reports since a member could last train, because the
-        first report may be older than the last decisions.
+        The result is False until each running learner has sent two reports since a member could last train. One report
+        is not enough, because it may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

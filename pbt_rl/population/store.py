@@ -113,7 +113,7 @@ class Store:
         return self._keys
 
     def take_entry(self) -> int:
-        """Allocate an entry."""
+        """Allocate an entry of the pool, and return its number."""
         if not self._free:
             self._entries += 1
             self.pool.grow(self._entries)
@@ -134,7 +134,8 @@ class Store:
 class State:
     """State of a member at one moment. A learner may still be writing it (`ready`). A written state never changes.
 
-    member: the member that had this state.
+    member: the member that had this state. seed: seed of initialised weights. None: the state has other weights.
+    fresh_frames: frames of the member when its weights were initialised.
     """
 
     def __init__(self, store: Store, member: int, seed: Seed | None = None, fresh_frames: int = 0) -> None:
@@ -143,7 +144,7 @@ class State:
         self.seed = seed
         """Seed of initialised weights, which need no entry. None: the state has other weights."""
         self.counts = Counts(fresh_frames=fresh_frames)
-        """Counts of the member, valid when the state is written. Initialised weights have at most `fresh_frames`."""
+        """Counts of the member, valid when the state is written. Initialised weights have only `fresh_frames`."""
         self.entry: int | None = None
         self.users = 0
         self._written = False
@@ -165,7 +166,7 @@ class State:
             self._drop_entry()
 
     def read(self) -> Arrays:
-        """Return the arrays as views, which are valid while the state has a user.
+        """Return name -> array. The arrays are views, which are valid while the state has a user.
 
         Initialised weights are computed anew instead.
         """

@@ -1,8 +1,11 @@
 """User callbacks of a run.
 
-    on_report(view)                  about once a second (up to 10 s if views are slow), and at the end; view: RunView
+    on_report(view)                  about every second (up to 10 s apart if views take long), and at the end
     on_decision(report, decisions)   after each comparison with decisions
     on_checkpoint(written)           after each checkpoint
+
+view: RunView. report: PopulationReport, the controller's input. decisions: list of Decision. written: Written, such as
+`path` and `frames` of the checkpoint.
 
 If a callback returns a `Stop`, the run ends and is saved. `on_report` may instead return metrics: name -> number, or
 name -> {member: number}. TensorBoard shows the newest values as `stats/NAME`. Callbacks run in the supervisor's thread.
@@ -41,7 +44,7 @@ class Stop:
 
 
 Metrics = Mapping[str, float | Mapping[int, float]]
-"""Name -> number for the population, or {member: number}."""
+"""Name of a metric -> number for the population, or {member id: number}."""
 OnReport = Callable[[RunView], "Stop | Metrics | None"]
 OnDecision = Callable[[PopulationReport, Sequence[Decision]], Stop | None]
 OnCheckpoint = Callable[["Written"], Stop | None]
@@ -49,7 +52,10 @@ OnCheckpoint = Callable[["Written"], Stop | None]
 
 @dataclass(eq=False)
 class Callbacks:
-    """User callbacks and their results. Not thread-safe. Raises ConfigError if a callback is not callable."""
+    """User callbacks and their results. Not thread-safe. Raises ConfigError if a callback is not callable.
+
+    An exception of a callback is stored in `error`. After an exception, no callback is called.
+    """
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None
@@ -59,7 +65,7 @@ class Callbacks:
     ended: str | None = field(default=None, init=False)
     """Reason to end the run. None until a callback requests the end."""
     error: BaseException | None = field(default=None, init=False)
-    """Exception of a callback, which `train` raises after the end of the run."""
+    """Exception of a callback, or None. `train` raises the exception after the end of the run."""
 
     def __post_init__(self) -> None:
         for name in ("on_report", "on_decision", "on_checkpoint"):

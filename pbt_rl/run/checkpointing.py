@@ -1,15 +1,17 @@
 """Checkpoints of a run: periodic, on request, and at the end. Except in serial mode, training continues meanwhile.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
-        -> all states are retained    `Dispatch.begin_checkpoint` lists the states to write
+        -> all states stay in memory  `Dispatch.begin_checkpoint` lists the states to write
         -> SaveLearner                learners send their own states
         -> Save, repeated             learners save their members one by one to the `StatePool`, between optimiser steps
         -> CheckpointWriter           a thread writes the state of the run, each member, and finally the manifest
         -> the last file is written   from now on the files are the restore points of members
 
-If a pack has no learner, the restore points of its members with slots are written.
+If a pack has no learner at this time, its members with slots are written as in their restore points (the states from
+which they continue after a loss).
 
-A checkpoint does not delay a decision. If a decision changes an unsaved member, the member is saved before the change.
+A checkpoint does not delay a decision. If a decision changes a member that the checkpoint still lacks, the member is
+saved before the change.
 """
 
 from __future__ import annotations
@@ -39,17 +41,18 @@ from pbt_rl.run.resolved import ResolvedRun
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
-"""Delay before the retry of a failed permanent checkpoint. Other checkpoints are retried only after `abandon`."""
+"""Seconds until a failed permanent checkpoint is tried again. After a failed ordinary one, the next begins as usual."""
 STAGING_BYTES = 1 << 26
-"""Target for the bytes of a pack's members that are saved but not yet written. One member is always allowed. No limit
-in serial mode."""
+"""Maximum bytes of a pack's members that are in the `StatePool` but not yet in files. One member is always allowed.
+Serial mode has no limit."""
 
 
 @dataclass(eq=False)
 class Due:
     """Schedule of checkpoints. A period of 0 means no periodic checkpoints.
 
-    every_seconds: period of ordinary checkpoints. every_frames: period of permanent checkpoints.
+    every_seconds: period of ordinary checkpoints, of which only the newest are kept (--save-every-seconds).
+    every_frames: period of permanent checkpoints, which are never deleted (--save-every-frames).
     """
 
     every_seconds: float
@@ -61,10 +64,10 @@ class Due:
     not_before: float = field(default=0.0, init=False)
     """Earliest `time.monotonic()` of the retry of a failed permanent checkpoint."""
     asked: bool = field(default=False, init=False)
-    """True if a checkpoint is requested."""
+    """True if a checkpoint is requested outside the schedule, for example by SIGUSR1."""
 
     def start(self, frames: int) -> None:
-        """Start the schedule. frames: population clock."""
+        """Start the schedule. frames: present population clock, in frames."""
         self._wait()
         self.next_frames = self._following(frames)
 
@@ -72,16 +75,16 @@ class Due:
         return (frames // self.every_frames + 1) * self.every_frames if self.every_frames else 0
 
     def saving(self, frames: int) -> bool:
-        """Check whether a checkpoint is due."""
+        """Check whether a checkpoint is due. frames: population clock."""
         now = time.monotonic()
         return self.asked or (self.reached(frames) and now >= self.not_before) or now >= self.next_seconds
 
     def reached(self, frames: int) -> bool:
-        """Check whether the frames of the next permanent checkpoint are reached."""
+        """Check whether the next permanent checkpoint is reached. frames: population clock."""
         return 0 < self.next_frames <= frames
 
     def begun(self) -> None:
-        """Record the start of a checkpoint."""
+        """Record the start of a checkpoint: clear the request, and restart the period of ordinary checkpoints."""
         self.asked = False
         self._wait()
 
@@ -97,7 +100,10 @@ class Due:
         return self.next_frames - self.every_frames
 
     def not_kept(self, frames: int) -> None:
-        """Schedule the retry of a failed permanent checkpoint after AGAIN_SECONDS. frames: frames in its name."""
+        """Schedule the retry of a failed permanent checkpoint after AGAIN_SECONDS.
+
+        frames: frames in the name of this checkpoint.
+        """
         if self.every_frames and self.next_frames == frames + self.every_frames:
             self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
 
@@ -111,7 +117,8 @@ class Due:
 class CheckpointInProgress:
     """Checkpoint in progress.
 
-    number: 1 for the first checkpoint since the supervisor's start, 2 for the second. packs: packs that have a learner.
+    number: 1 for the first checkpoint since the supervisor's start, 2 for the second, and so on.
+    packs: numbers of the packs that have a learner.
     frames: population clock at the start. For a permanent checkpoint: the frames in its name.
     """
 
@@ -125,13 +132,13 @@ class CheckpointInProgress:
     all_frames: int = 0
     """Frames of the population, summed over the members."""
     state: dict[str, Any] = field(default_factory=dict)
-    """State of the run without members and learners."""
+    """State of the run without members and learners, as JSON types."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """States of members to write. The list is emptied when all learners have sent their own state."""
+    """(state, header of its file) for each state to write. Emptied when all learners have sent their own state."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
-    """States of members that learners still have to save to the `StatePool`."""
+    """State of a member that a learner has not yet saved to the `StatePool` -> header of the state's file."""
 
 
 class Checkpointing:
@@ -143,7 +150,7 @@ class Checkpointing:
         config = resolved.config
         self.when = Due(config.save_every_seconds, config.save_every_frames)
         self._at_once = config.mode == "serial"
-        """True if training waits until all members are saved. They are then saved at the same point of the run."""
+        """True in serial mode: training waits until all members are saved at the same point of the run."""
         self._dispatch, self._recorder = dispatch, recorder
         self.evaluations = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
@@ -207,7 +214,7 @@ class Checkpointing:
         In serial mode, a run can resume bit for bit only if `Fleet.settled` was True.
         packs: packs that have a learner.
         make_state: function that returns the state of the run without members and learners, as JSON types. It is called
-        immediately, and raises OSError if the journal cannot be written.
+        immediately. If it raises OSError (the journal cannot be written), the checkpoint fails with a warning.
         """
         self.begun += 1
         current = self._current = CheckpointInProgress(self.begun, frozenset(packs), self._frames)
@@ -223,7 +230,7 @@ class Checkpointing:
             self._begin_members(current)
 
     def _note_state(self, current: CheckpointInProgress, make_state: Callable[[], dict[str, Any]]) -> bool:
-        """Capture the state of the run without its members. Return False if this fails."""
+        """Capture the state of the run without members and learners. Return False if this fails."""
         frames = current.frames
         current.kept = self.when.reached(frames)
         if current.kept:
@@ -335,9 +342,9 @@ class Checkpointing:
             self.when.not_kept(current.frames)
 
     def abandon(self, reason: str) -> None:
-        """Abandon the checkpoint in progress, and request a new one.
+        """Abandon the checkpoint in progress, and request a new one. Without a checkpoint in progress, do nothing.
 
-        Wait at most CLOSE_SECONDS until the writer has stopped.
+        Wait at most CLOSE_SECONDS until the writer has stopped. reason: cause, for the warning.
         """
         current = self._current
         if current is None:
@@ -360,9 +367,9 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Return a header with the newest frames, steps and updates. Training may continue during a checkpoint.
+    """Return the header with the newest counts of the state, because a member may train during a checkpoint.
 
-    If the state belongs to another member, only `fresh_frames` is updated.
+    If the state was copied from another member, only `fresh_frames` is updated.
     """
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:

@@ -1,6 +1,6 @@
 """Timers, and clocks that exclude time in which this process was stopped (SIGSTOP, frozen container).
 
-Otherwise the supervisor would treat all its processes as hung after such a stop.
+With ordinary clocks, the supervisor would treat all its processes as hung after such a stop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
-"""Longest interval between two ticks that a clock includes. Longer intervals are stops or long calls."""
+"""Longest interval between two ticks that a clock includes. In longer intervals, the process was stopped or busy."""
 GAPS_KEPT = 1000
 LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
 """Polling interval of `RunningClock`, and the idle time between two polls that counts as a stop of the process."""
@@ -64,7 +64,7 @@ class ScheduledClock:
         self._last = now
 
     def of_last(self, seconds: float) -> float:
-        """Return the number of the last `seconds` in which this process was running."""
+        """Return the running time of this process within the last `seconds`, in seconds."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
 
@@ -103,7 +103,10 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class SchedulingDelay:
-    """Heartbeat age of a process without its waits for a CPU core. clock: a monotonic clock in seconds."""
+    """Calculator of a process's heartbeat age without its waits for a CPU core.
+
+    clock: a monotonic clock in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
@@ -113,7 +116,7 @@ class SchedulingDelay:
 
         Waits count from the first call after the process's last heartbeat. Call this method at least once a second.
         The result is at least LEAST_COUNTED * `counted`.
-        seconds: seconds since the last heartbeat. counted: part of `seconds` in which the calling process ran.
+        seconds: seconds since the last heartbeat. counted: number of these seconds in which the calling process ran.
         pid: process id. Waits of child processes are included.
         """
         began, waited = self._clock() - seconds, waited_seconds(pid)

@@ -7,6 +7,8 @@
 consumes      reports of the population, acknowledgements
 produces      messages to the learners, rows of matchups, journal events
 waits for     nothing (no method blocks)
+
+Axes: U vector envs of a pack, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ REPLACEMENT_TIMES = 1000
 """Maximum number of stored durations of replacements. (A run of a month makes hundreds of thousands.)"""
 
 LONG_LOOK_SECONDS = 0.005
-"""CPU time of a `look` without decisions, above which a pause follows (not in serial mode)."""
+"""A pause follows if `Comparisons.look` takes more CPU time than this without a decision (not in serial mode)."""
 LOOK_GAP = 4
 """Length of the pause after a slow `look`, as a multiple of its CPU time."""
 MOST_LOOK_GAP_SECONDS = 0.5
@@ -49,7 +51,7 @@ MOST_LOOK_GAP_SECONDS = 0.5
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Build the slots of all packs. In a search, members hold their slots without time slices."""
+    """Build the slots of all packs. A search has no time slices: its controller limits the frames of members."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
     return Slots(resolved.plan.packs, population, *limits)
@@ -97,19 +99,19 @@ class Comparisons:
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
         """Milliseconds that a learner spent on each of the latest replacements."""
         self._reported: list[int] = []
-        """Pack of each report that no `compare` or `exchange` has handled yet."""
+        """Pack of each report that `exchange` has not handled yet."""
         self._next_look = 0.0
 
     def note_first_slots(self, packs: Collection[int]) -> None:
-        """Record the slot assignments of these packs at the start of their learners."""
+        """Record the slot assignments of these packs in the journal, at the start of their learners."""
         for pack, swap in self.slots.start():
             if pack in packs:
                 self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Record the initial matchups, new or restored. Return the row of each agent [U, E, S], for each pack.
+        """Record and return the initial matchups of each pack, new or restored. Empty for single-agent environments.
 
-        Empty for single-agent environments.
+        An array [U, E, S] (vector env, environment, agent) contains the row of each agent.
         """
         matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
@@ -121,11 +123,11 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send limits and evaluations, apply new values, make a comparison that was held back.
+        """Continue a resumed run: send frame limits and evaluations, apply new values, compare members if necessary.
 
-        Comparisons are held back when the run is about to end. If none was held back, members are compared at the next
-        report.
-        values: values that the user has changed for all members.
+        Members are compared now if a comparison was skipped because the run was about to end. Otherwise they are
+        compared at the next report.
+        values: values that the user has changed for all members (name -> new value).
         """
         self.dispatch.send_limits()
         if values:
@@ -212,9 +214,10 @@ class Comparisons:
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:
-        """Process a learner's acknowledgement. After a decision, record it and reassign slots.
+        """Process a learner's acknowledgement of a decision or of a slot swap.
 
-        After a slot swap, record it only if the member has changed while it was parked.
+        Record the acknowledgement of a decision, and reassign slots. Record the acknowledgement of a swap only if the
+        member has changed while it was parked.
         """
         pending = self.dispatch.applied(ack)
         if pending.decided is None:  # the acknowledgement of a slot swap
@@ -229,7 +232,7 @@ class Comparisons:
     def _record_applied(self, ack: Acknowledgement, decided: float, clock: dict[str, float]) -> None:
         """Record that a decision was applied.
 
-        decided: `time.perf_counter()` of the decision. clock: stage -> `time.perf_counter()`.
+        decided: `time.perf_counter()` of the decision. clock: stage -> `time.perf_counter()` at this stage.
         """
         times = clock | {"answered": time.perf_counter()}
         self._recorder.applied(ack, {stage: (at - decided) * 1000 for stage, at in times.items()})
@@ -245,7 +248,10 @@ class Comparisons:
         return state
 
     def note_lost(self, pack: int) -> None:
-        """Continue after the replacement of a learner, whose members and slots are already restored."""
+        """Send frame limits to the new learner of a lost pack, and record its slots.
+
+        Call this after `Fleet.replace_learner`.
+        """
         self.dispatch.send_limits(pack)
         self.note_first_slots([pack])
         self.change_slots()

@@ -24,6 +24,7 @@ class Continued:
 
     checkpoint: Checkpoint
     state: dict[str, Any]
+    """Content of the checkpoint's state.json."""
     changed: Changed
 
     @property
@@ -43,7 +44,10 @@ class Continued:
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the new reward weights that a changed --shaping sets. shaping: defaults of the environment."""
+        """Return the reward weights that differ because --shaping was changed: `shaping.NAME` -> new weight.
+
+        Empty if the option is unchanged. shaping: default weights of the environment.
+        """
         if "shaping" not in self.changed:
             return {}
         before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
@@ -55,7 +59,7 @@ class Continued:
         return int(self.state["resumes"]) + 1
 
     def vector_envs(self, plan: Plan) -> Sequence[Any]:
-        """Return the saved states of the vector envs, actor by actor.
+        """Return the saved states of the vector envs, in one list per actor.
 
         Empty if no states were saved, or if the plan has other vector envs.
         """

@@ -24,10 +24,10 @@ from pbt_rl.plan import Plan
 class Controlled(ControllerWrapper):
     """Wrapper that hides the controls from a controller.
 
-    Control i starts with the weights (`initialised_net`) and values of member i. The values of additional controls are
-    sampled like the values of members.
+    Control i (member num_policies + i) starts with the weights (`initialised_net`) and values of member i. The values
+    of additional controls are sampled like the values of members.
     Controls are evaluated while other members are evaluated, because a member does not train during its evaluation.
-    Otherwise controls would train on a larger share of their frames than other members.
+    Without these evaluations, controls would train on a larger share of their frames than other members.
     """
 
     population: int

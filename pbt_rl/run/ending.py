@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Text for the user: the reached limit and its option. Without such a limit: that the run is complete."""
+        """Text for the user: the reached limit with its option, or "the run is complete" if no limit ended the run."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {

@@ -2,6 +2,8 @@
 
 A fleet starts processes, detects their end, replaces ended processes, and forwards messages. In serial mode,
 `run.serial` runs actors and learners in the supervisor's process instead.
+
+Axes: U vector envs of a pack, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Received:
 class LearnerLost:
     """Event: a learner process has ended or hangs, or its machine is lost or will leave.
 
-    text: error of the learner, or a description of the end. user_error: True if the user must fix the cause.
+    text: error of the learner, or a description of the end. hung: True if the process lives but makes no progress.
+    user_error: True if the user must fix the cause.
     machine: True if the machine of the learner is lost or will leave.
     """
 
@@ -69,14 +72,20 @@ class LearnerLost:
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """Event: the cluster will soon remove the machine of a pack. lost: event to handle after a checkpoint."""
+    """Event: the cluster will soon remove the machine of a pack.
+
+    lost: the loss of the pack's learner, to handle after a checkpoint.
+    """
 
     lost: LearnerLost
 
 
 @dataclass(frozen=True)
 class ActorFailed:
-    """Event: an actor process has ended or hangs. text: error of the actor, or a description of the end."""
+    """Event: an actor process has ended or hangs.
+
+    actor: number of the actor, counted over all packs. text: error of the actor, or a description of the end.
+    """
 
     actor: int
     text: str
@@ -98,7 +107,10 @@ Event = Received | LearnerLost | MachineLeaving | ActorFailed | Notice
 
 
 class Fleet(Protocol):
-    """Interface of the supervisor to the processes of a run: on this machine, in this process, or in a cluster."""
+    """Interface of the supervisor to the processes of a run: on this machine, in this process, or in a cluster.
+
+    Actors are numbered over all packs.
+    """
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
         """Wait for events, and yield them. timeout_seconds: maximum wait. In serial mode, train instead of waiting."""
@@ -113,7 +125,10 @@ class Fleet(Protocol):
         """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a new learner and new actors, after `kill`. With --nodes, they start when a machine is free."""
+        """Start a new learner and new actors. Call this after `kill`. With --nodes, they start when a machine is free.
+
+        start: initial state, of which only the part for this pack is used.
+        """
 
     def waits(self, pack: int, /) -> bool:
         """Check whether a pack is waiting for a machine."""
@@ -135,18 +150,21 @@ class Fleet(Protocol):
     def actions_given(self, actor: int) -> int:
         """Return the number of vector env steps for which an actor received actions. 0 if no vector env could be reset.
 
-        With --nodes, the number is from the actor's last failure.
+        With --nodes: the number at the actor's last failure.
         """
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """Set the matchup of a pack, and return the version of this matchup. row_UES: row of each agent."""
+        """Set the matchups of a pack, and return their version.
+
+        row_UES: [U, E, S] (vector env, environment, agent), row of each agent.
+        """
 
     @property
     def settled(self) -> bool:
         """True if a checkpoint may begin now. In serial mode: only between two iterations over all packs."""
 
     def save_vector_envs(self) -> list[Any]:
-        """Return the states of all vector envs, actor by actor. Empty if they cannot be saved."""
+        """Return the states of all vector envs, in one list per actor. Empty if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
         """End all processes and release all memory. at_once: kill the processes without waiting."""
@@ -157,7 +175,10 @@ StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
 
 
 class LocalFleet:
-    """Base class of the fleets on this machine, which share memory with learners and actors."""
+    """Base class of the fleets on this machine, which share memory with learners and actors.
+
+    Arguments: see `Memory`.
+    """
 
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
@@ -179,7 +200,10 @@ class LocalFleet:
 
 
 class ProcessFleet(LocalFleet):
-    """Fleet of actor and learner processes. spare: idle process that becomes the first learner."""
+    """Fleet of actor and learner processes.
+
+    spare: idle process that becomes the first learner. None: start a process for each learner.
+    """
 
     def __init__(
         self,

@@ -57,7 +57,8 @@ SMALL_ENVIRONMENT_BYTES = 4096
 NEARLY_ALL = 0.9
 """A run gets a warning if it needs more than this fraction of the available host memory, or of a GPU's memory."""
 MANY_ROWS = 4096
-"""Rows of each member in the smaller of two estimates. The difference of the estimates gives the memory of a row."""
+"""Rows of each member in the smaller of two estimates of `describe_rows`. The larger estimate has twice as many rows.
+The difference gives the memory of a row."""
 COMFORTABLE = 1 << 16
 """Target of the soft limit of open files, unless a run needs more. The target is not higher, because some programs
 loop over all descriptors up to the soft limit."""
@@ -81,7 +82,7 @@ def check_start(resolved: ResolvedRun) -> None:
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
-    """Estimate the maximum number of files that the supervisor opens for a run."""
+    """Estimate the maximum number of files that the supervisor opens for a run. agents: agents per environment."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -136,7 +137,7 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def check_memory(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if the certain allocations exceed the memory of the machine or of a GPU."""
+    """Raise ConfigError if `Estimate.certain` exceeds the memory of the machine or of a GPU."""
     found = estimate(resolved)
     for place, size in found.certain.items():
         there = host_memory().total if place == HOST else _device_bytes(place)
@@ -171,7 +172,7 @@ def describe_rows(resolved: ResolvedRun) -> list[str]:
 
 
 def _device_bytes(device: str) -> float:
-    """Return the memory of a GPU in bytes. Infinite if this machine has no GPU."""
+    """Return the memory of a GPU, such as `cuda:0`, in bytes. Infinite if this machine has no GPU."""
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
@@ -221,7 +222,10 @@ class HostMemory:
 
 
 def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
-    """Read the memory of the machine, limited by all enclosing cgroups (v1 and v2)."""
+    """Read the memory of the machine, limited by all enclosing cgroups (v1 and v2).
+
+    info: the file /proc/meminfo. own: file with the cgroups of this process. cgroups: folder of all cgroups.
+    """
     fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     for folder in cgroups_around("memory", own, cgroups):

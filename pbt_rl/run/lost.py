@@ -42,7 +42,11 @@ WITHIN_SECONDS = 3600.0
 
 @dataclass(eq=False)
 class LostLearners:
-    """Replacement of learners. The run ends with an error after too many replacements."""
+    """Replacement of learners. The run ends with an error after too many replacements.
+
+    save_every_seconds: see --save-every-seconds. start: initial state of the run; set it before the run begins.
+    count: number of replaced learners.
+    """
 
     save_every_seconds: float
     population: Population
@@ -102,7 +106,7 @@ class LostLearners:
         self._scatter(fleet)
 
     def found(self, fleet: Fleet) -> None:
-        """Assign the slots of a restarted learner to members without a slot."""
+        """Assign the slots of a restarted learner to members without a slot. Call this when the learner is ready."""
         self._scatter(fleet)
         self.comparisons.change_slots()
 

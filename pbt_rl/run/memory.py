@@ -1,4 +1,7 @@
-"""Shared memory of a run, setups of the processes, and the initial state (new or restored)."""
+"""Shared memory of a run, setups of the processes, and the initial state (new or restored).
+
+Axes: U vector envs of a pack, E environments of a vector env, S agents of an environment.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Start:
     slots: Sequence[tuple[Load | None, ...]]
     """Per pack: the member that the learner loads into each slot. None: an empty slot."""
     unheld_values: Values
-    """Values of a slot without a member."""
+    """Placeholder values of empty slots."""
     learners: Sequence[Mapping[str, Any]] = ()
     """Per pack: saved state of the learner. Empty if nothing was saved or the plan has changed."""
     vector_envs: Sequence[Any] = ()
@@ -65,7 +68,8 @@ class Start:
 
 
 Matchups = Sequence[NDArray[np.int64]]
-"""Per pack: row of each agent [U, E, S] in the initial matchups. Empty if environments have one agent."""
+"""Per pack: row of each agent in the initial matchups, [U, E, S] (vector env, environment, agent). Empty if
+environments have one agent."""
 
 
 @dataclass
@@ -82,7 +86,10 @@ class ActorRecord:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """Memory and eventfd that a learner shares with its actors and the supervisor."""
+    """Descriptors of memory and of an eventfd that a learner shares with its actors and the supervisor.
+
+    ready_fd: eventfd by which actors wake the learner.
+    """
 
     shaping_fd: int
     heartbeat_fd: int
@@ -196,7 +203,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Reset the mailboxes and the shaping of a pack for new processes. The old processes must have ended."""
+        """Reset the mailboxes and the shaping of a pack for new processes. Call this after the old ones have ended."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -257,7 +264,7 @@ class Memory:
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
     """Return the layout of a member's arrays, and the positions of the parameters in the member's flat vector.
 
-    An invalid model raises its error here, because a pack of one policy is built.
+    values: values of any member. The function builds a pack of one policy, and raises the errors of an invalid network.
     """
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
@@ -265,7 +272,10 @@ def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, N
 
 
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
-    """Create the store. Return the store, its pool, and the positions of the parameters in a member's flat vector."""
+    """Create the store. Return the store, its pool, and the positions of the parameters in a member's flat vector.
+
+    values: values of any member.
+    """
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
     initialiser = CpuInitialiser(resolved.config, resolved.spec, resolved.plan.packs[0], values)

@@ -23,12 +23,13 @@ from pbt_rl.run.train import train
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
 """Minimum and maximum seconds of training in a trial."""
 UPDATES = 3
-"""Minimum number of views with more frames than the view before, if a trial ends before MOST_PROBE_SECONDS."""
+"""Minimum number of increases of the frames between views, if a trial ends before MOST_PROBE_SECONDS."""
 
 
 def describe_duration(config: Config, spec: EnvSpec) -> str:
-    """Estimate the duration of a run, or the frames of each member if the time is limited.
+    """Describe the estimated duration of a run, or the estimated frames of each member if --train-for-seconds ends it.
 
+    If the trial fails, the text contains the reason instead.
     Raises KeyboardInterrupt if a signal ends the trial.
     """
     steps: list[tuple[float, int]] = []

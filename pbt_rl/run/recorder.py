@@ -83,7 +83,7 @@ class Recorder:
         """Start or continue the records of a run, and take over the terminal.
 
         continued: saved state of a resumed run. The journal is truncated to its length at the checkpoint.
-        first: warm start to record. seconds: run time at the checkpoint.
+        first: warm start to record. seconds: run time at the checkpoint, or 0 for a new run.
         Raises OSError if a file cannot be written. Raises ConfigError if the journal of a resumed run does not fit, or
         if a tracker cannot be started.
         """
@@ -148,7 +148,7 @@ class Recorder:
             self.note(f"{name} is now {value:g} for each member{more}")
 
     def positions(self) -> dict[str, Any]:
-        """Return data for a checkpoint, as JSON types: length of the journal, config, and newest evaluation.
+        """Return data for a checkpoint, as JSON types: size of the journal in bytes, config, newest evaluation.
 
         Raises OSError if the journal cannot be flushed.
         """
@@ -175,7 +175,7 @@ class Recorder:
         self.write("remark", text=text)
 
     def write(self, event: str, **content: object) -> None:
-        """Write an event to the journal, with the population clock."""
+        """Write an event to the journal, with the population clock. event: kind of event. content: further fields."""
         self._journal.write(event, self._population.least_frames, **content)
 
     # -- what happens -----------------------------------------------------------------------------------------
@@ -219,9 +219,10 @@ class Recorder:
         pair_counts: list[list[int]],
         slot_members: Sequence[int | None],
     ) -> None:
-        """Record new matchups. pair_counts: numbers of `matchmaking.pair_counts`, [P, P].
+        """Record new matchups of a pack. matchup_version: 1 for the first matchups, then increasing.
 
-        slot_members: member of each slot.
+        pair_counts: result of `matchmaking.pair_counts`, a number for each pair of slots.
+        slot_members: member of each slot. None: an empty slot.
         """
         self.write(
             "matchup", pack=pack, matchup_version=matchup_version, slots=slot_members, games=pair_counts
@@ -270,7 +271,7 @@ class Recorder:
         self.note(evaluation_text(evaluation))
 
     def progress(self) -> None:
-        """Record the progress of each member. Reports draw their curves from these records."""
+        """Record the progress of each member in the journal. `pbt-rl report` draws its curves from these records."""
         views = self._population.views()
         members = [
             {name: getattr(v, name) for name in PROGRESS_FIELDS}
@@ -341,7 +342,8 @@ class Recorder:
     ) -> None:
         """Write the result, and close all records and displays.
 
-        ended: reason for the end. may_wait: returns True if this method may wait some seconds for figures and trackers.
+        ended: reason for the end. replacement_milliseconds: duration of each of the latest replacements.
+        may_wait: returns True if this method may wait some seconds for figures and trackers.
         saved_at_frames: frames of the checkpoint at the end. None without such a checkpoint.
         """
         self._terminal.stop()

@@ -114,7 +114,10 @@ class ResolvedRun:
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
-        """Probe the environment, and make the plan. Raises ConfigError or EnvSetupError."""
+        """Probe the environment, and make the plan.
+
+        Raises ConfigError if options do not fit, and EnvSetupError if the environment cannot be made.
+        """
         config = config.with_declared_hypers()
         check_divergence(config)
         options = config.env_options
@@ -130,7 +133,7 @@ class ResolvedRun:
 
     @property
     def tuned(self) -> dict[str, HyperSpec]:
-        """Table of values, with the changes of --pbt.tune and --pbt.prior. Raises ConfigError."""
+        """Table of values, with the changes of --pbt.tune and --pbt.prior. Raises ConfigError if they do not fit."""
         return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
 
     def controller(self) -> Controller:

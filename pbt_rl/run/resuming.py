@@ -91,7 +91,10 @@ class _SavedRecord:
 
 @dataclass(frozen=True)
 class _SavedState:
-    """Outer levels of a run's saved state. `decoded` and `restore_state` check the inner levels."""
+    """Outer levels of a run's saved state. `decoded` and `restore_state` check the inner levels.
+
+    run: state of the supervisor. learners: state of each learner. units: per actor, states of its vector envs.
+    """
 
     record: _SavedRecord
     run: Any

@@ -107,7 +107,10 @@ class Forward:
 
 
 class Line:
-    """One end of a connection within a thread, made of queues. (A full pipe would block the thread.)"""
+    """One end of a connection within a thread, made of queues. (A full pipe would block the thread.)
+
+    there: queue of the messages that this end sends. back: queue of the messages that this end receives.
+    """
 
     def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
         self._there, self._back = there, back
@@ -132,7 +135,11 @@ class Line:
 
 @dataclass(frozen=True)
 class SerialPack:
-    """Learner of a pack, with its actors. folder: working directory of the environments."""
+    """Learner of a pack, with its actors.
+
+    line: the supervisor's end of the connection to the learner. folder: working directory of the environments.
+    process: id of the process that made this object.
+    """
 
     number: int
     line: Line
@@ -239,6 +246,7 @@ class SerialFleet(LocalFleet):
 
         Training continues until `train_serially` yields. Do not train if `timeout_seconds` is 0, or after
         `PauseTraining`.
+        Raises RunFailed or EnvSetupError for an error of an environment, and ConfigError for an error of a network.
         """
         while self._notices:
             yield self._notices.pop(0)
@@ -282,7 +290,7 @@ class SerialFleet(LocalFleet):
         return False
 
     def save_vector_envs(self) -> list[Any]:
-        """Return the states of all vector envs, actor by actor.
+        """Return the states of all vector envs, in one list per actor.
 
         Empty before the first step, if an environment has no `save_state`, or if `save_state` fails or does not return
         JSON types.

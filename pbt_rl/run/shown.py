@@ -52,9 +52,9 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 
 SLOW_CORE = 1_000
-"""Frames/s of one core with a slow environment."""
+"""Assumed frames/s of one core with a slow environment."""
 FAST_CORE = 4_000
-"""Frames/s of one core with a fast environment. Few environments are faster."""
+"""Assumed frames/s of one core with a fast environment. Few environments are faster."""
 USUAL_STEPS = 250
 """Assumed length of an episode in steps, if the time limit is unknown."""
 
@@ -65,7 +65,7 @@ def compares(config: Config) -> bool:
 
 
 def first_comparison(config: Config) -> float:
-    """Return the time of the first comparison in frames per member, or in training seconds if a timed rule is used."""
+    """Return the time of the first comparison: frames per member, or training seconds if --pbt.ready counts seconds."""
     pbt = config.pbt
     if READY_RULES[pbt.ready].by_time:
         return max(pbt.start_seconds, pbt.period_seconds)
@@ -94,8 +94,8 @@ def longest_wait(resolved: ResolvedRun) -> int:
 def usual_wait(resolved: ResolvedRun) -> int:
     """Return the usual wait of a comparison for episodes, in frames of a member.
 
-    The result is the maximum of one period, one batch, and `longest_wait`. If four times `longest_wait` exceeds the
-    budget, it is left out.
+    The result is the maximum of one period, one batch, and `longest_wait`. `longest_wait` is left out if it exceeds a
+    quarter of the budget.
     """
     config, longest = resolved.config, longest_wait(resolved)
     longest = longest if 4 * longest <= config.train_for_frames else 0
@@ -166,7 +166,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
-    """Return a note if comparisons by time must wait for episodes even on fast cores. Otherwise empty.
+    """Return a note if comparisons at fixed intervals of seconds wait for episodes even on fast cores, otherwise [].
 
     rounds: number of episodes that a comparison needs in each environment.
     """
@@ -197,7 +197,10 @@ def _at_most(budget: float, first: float, period: float, longest: float) -> str:
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
-    """Count the comparisons within a budget. All arguments have equal units: frames of a member, or seconds."""
+    """Count the comparisons within a budget. All arguments have equal units: frames of a member, or seconds.
+
+    first: time of the first comparison.
+    """
     return max(0, math.ceil((budget - first) / period))
 
 

@@ -91,6 +91,7 @@ ANSWER_SECONDS = 8.0
 class Supervisor:
     """Supervisor of one run.
 
+    locked: folder of the run, locked by this process.
     continued: saved state of a run to resume. first: warm start of the members. callbacks: user functions.
     fleet: function that starts the processes. None: start them on this machine (serial mode: in this process).
     """

@@ -90,7 +90,10 @@ class Throughput:
         return silent if silent > max(LEAST_STRETCH_SECONDS, 3 * usual) else 0.0
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
-        """Add a report. frames: frames of the population. stage_seconds: busy seconds since the last report."""
+        """Add a learner's report.
+
+        frames: total frames of the population. stage_seconds: stage -> busy seconds since the learner's last report.
+        """
         now = self.seconds
         if frames > self._before.frames and self._training_since is None:
             self._training_since = now

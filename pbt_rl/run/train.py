@@ -62,10 +62,10 @@ def train_on(
     callbacks: Callbacks | None = None,
     spare: Waiting[Any, Any] | None = None,
 ) -> int:
-    """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
+    """Train a population and return the exit code: 0, or 128 + the number of the signal that ended the run.
 
-    A run that was never saved starts again. A run that has reached its end is not continued. With --overwrite, a new
-    run replaces an existing run.
+    If the run exists, continue from its last checkpoint. A run that was never saved starts again. A run that has
+    reached its end is not continued. With --overwrite, a new run replaces an existing run.
     cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
     Raises ConfigError or EnvSetupError if the user must fix the cause, RunFailed if the run fails, and the exception of
     a callback after the end of the run.

@@ -48,7 +48,10 @@ CURVE_POINTS = 2_000
 
 
 def view_gap(took_seconds: float) -> float:
-    """Return the seconds until the next view: longer after a slow view. (A view of 1,000 members takes almost 1 s.)"""
+    """Return the seconds until the next view: longer after a slow view. (A view of 1,000 members takes almost 1 s.)
+
+    took_seconds: duration of the last view.
+    """
     return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
 
 
@@ -137,7 +140,10 @@ def seconds_to_end(
 def seconds_to_comparison(
     controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
 ) -> float | None:
-    """Estimate the seconds until the next comparison. None if unknown. 0 while the comparison waits for episodes."""
+    """Estimate the seconds until the next comparison. None if unknown. 0 while the comparison waits for episodes.
+
+    rate: frames/s of all members.
+    """
     training = sum(not member.stopped for member in population.members)
     controller, report = innermost(controller, population.report(training_seconds))
     if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
@@ -173,7 +179,10 @@ class WaitingComparison:
         self._warned = False
 
     def note_decisions(self) -> None:
-        """Record that the controller has decided. (In a fast run, a comparison may be due at every view.)"""
+        """Record that the controller has decided, and the present wait is over.
+
+        (Without this call, several short waits of a fast run could look like one long wait.)
+        """
         self._due_frames = None
 
     def __call__(self, view: RunView) -> list[str]:
@@ -198,8 +207,9 @@ class WaitingComparison:
 
 
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
-    """Return a summary (best member, comparisons, lineage), and the reason if a whole run had no comparison.
+    """Return (summary, reason). The summary contains the best member, the comparisons and the lineage.
 
+    reason: explanation if a whole run had no comparison, or an empty text.
     folder: folder of the run, whose journal is read. Raises ConfigError if the journal is damaged.
     """
     lineage, noise = Lineage(), Noise()

@@ -56,13 +56,14 @@ class Fitted:
     misfits: tuple[Misfit, ...]
     """Differences of the requested tensors: missing in the file or in the network, or with another shape or dtype."""
     skipped: tuple[str, ...]
-    """Reason for each requested tensor that was not copied: a tensor of its group differs."""
+    """Reason for each requested tensor that was not copied: this tensor or another one of its group does not fit."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
     """Copy the tensors of a file into copies of a member's arrays.
 
-    tensors: tensors of the file. onto: the member's arrays. parts: parts to copy (`--init-parts`).
+    path: the file, for error messages. tensors: tensors of the file. onto: the member's arrays.
+    names: positions of the parameters in the member's flat vector. parts: parts to copy (`--init-parts`).
 
     A tensor fits if name, shape and dtype are equal. The state of the optimiser is loaded completely or not at all,
     because moments and step counts must have one origin. For the same reason, the statistics of each observation are
@@ -148,7 +149,10 @@ class WarmStart:
         return self.origins[member % len(self.origins)]
 
     def states(self, values: Sequence[Values], names: NetNames) -> SavedStates:
-        """Return a function for each member that builds the member's initial state. values: values of each member."""
+        """Return (member, None) -> function that builds the member's initial state.
+
+        values: values of each member. names: positions of the parameters in a member's flat vector.
+        """
         return {(m, None): partial(self._snapshot, m, own, names) for m, own in enumerate(values)}
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:

@@ -46,7 +46,10 @@ observations: name -> [N, ...]. first: [N] bool, True at the first step of a gam
 
 @dataclass(frozen=True)
 class Result:
-    """Results of a player's games."""
+    """Results of a player's games.
+
+    A game is won if the player's objective is above those of all other agents, and drawn if it equals the highest.
+    """
 
     wins: int
     draws: int
@@ -137,7 +140,10 @@ def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
 
 
 def play_against(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
-    """Play `share_G[g]` games in environment g. The player is agent g % S of S agents."""
+    """Play `share_G[g]` games in environment g. The player is agent g % S of S agents.
+
+    Raises EnvSetupError if the environment raises an error, and the errors of `player` and `opponent`.
+    """
     agents = vector_env.spec.agents
     sides = tuple(zip((player, opponent), rows_of_agents(len(share_G), agents), strict=True))
     step = private_step_arrays(vector_env.spec, vector_env.rows)
@@ -186,7 +192,10 @@ class CustomPlayer:
         self._name, self._act, self._spec = name, act, spec
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Return the actions. Raises ConfigError for a wrong shape, and EnvSetupError if the policy raises an error."""
+        """Return the actions, one row per row of `step`.
+
+        Raises ConfigError for a wrong shape, and EnvSetupError if the policy raises an error.
+        """
         with environment_code(f"--against {self._name}", "when it acted"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)

@@ -107,7 +107,8 @@ class Matchmaker:
 def hard_weight(win_rate: float, power: float) -> float:
     """Return the weight f_hard of an opponent (Vinyals et al. 2019), at least 0.05^power.
 
-    Because of the minimum, opponents that always lose are still drawn sometimes.
+    win_rate: share of games that the member wins against the opponent. Because of the minimum, opponents that always
+    lose are still drawn sometimes.
     """
     return float(max(1.0 - win_rate, 0.05) ** power)
 
@@ -115,8 +116,8 @@ def hard_weight(win_rate: float, power: float) -> float:
 def make_games(slots: int, envs: int, agents: int, pick: Choose) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The first agent of a game belongs to the slot with the most agents left to play. Otherwise, all agents of the last
-    games could belong to one slot. A slot plays two agents of a game only if no other slot has agents left.
+    The first agent of a game belongs to the slot with the most agents left to play. Without this rule, all agents of
+    the last games could belong to one slot. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots
     games = []
@@ -160,7 +161,10 @@ def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
-    """Return the rows [E, S]. The rows of a slot are slot * envs, slot * envs + 1, ... in the order of its games."""
+    """Return the row of each agent, [E, S]. games: for each environment, the slot of each agent.
+
+    The rows of a slot are slot * envs, slot * envs + 1, ... in the order of its games.
+    """
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):

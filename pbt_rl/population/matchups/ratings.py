@@ -87,7 +87,7 @@ class Ratings:
     def window(self) -> int | None:
         """Number of objectives in a full window. 1 for Elo, because a rating depends on all earlier games.
 
-        None means the argument `window` of `Population`.
+        None: the argument `window` of `Population` is used.
         """
         return 1 if self.objective == "elo" else None
 

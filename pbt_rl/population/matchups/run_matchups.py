@@ -1,7 +1,7 @@
 """Matchups of a run, updated after comparisons.
 
 The matchups of a pack are an array [U, E, S] with the row of each agent: U vector envs, E environments of a vector env,
-S agents.
+S agents. P: slots of a pack.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run. Its state is saved (see `controllers.state`)."""
+    """Matchups of a run. Checkpoints contain the state of this object (see `controllers.state`).
+
+    agents: agents per environment. ratings: ratings of the members, for win rates.
+    """
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
@@ -131,7 +134,10 @@ class RunMatchups:
         return self._make() if self._changing else []
 
     def pair_counts(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
-        """Return `matchmaking.pair_counts` of a pack, [P, P]."""
+        """Return `matchmaking.pair_counts` of a pack: a number for each pair of slots, [P, P].
+
+        row_UES: matchups of the pack.
+        """
         return pair_counts(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:

@@ -1,6 +1,8 @@
 """Interface of a cluster backend, and the messages to node workers: requests, with one answer each.
 
 `nodes.ray_backend` implements the interface with Ray.
+
+Axes: U vector envs of a pack, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -40,14 +42,17 @@ class WorkerSetup:
     states: Mapping[int, State]
     """Number of an entry of the `StatePool` -> content. Members without an entry start with initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
-    """Row of each agent [U, E, S]. Empty if environments have one agent."""
+    """Row of each agent, [U, E, S] (vector env, environment, agent). Empty if environments have one agent."""
     folder: Path
     """Working directory of the supervisor. Custom modules are imported from this directory."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """Order to send a message to the learner. state: content for the message's `StatePool` entry, written first."""
+    """Command to send a message to the learner.
+
+    state: content to write into the message's `StatePool` entry before sending. None: write nothing.
+    """
 
     message: ToLearner
     state: State | None = None
@@ -55,7 +60,7 @@ class Send:
 
 @dataclass(frozen=True)
 class RestartActor:
-    """Order to replace an actor. actor: index in the pack."""
+    """Command to replace an actor. actor: index in the pack."""
 
     actor: int
 
@@ -75,7 +80,7 @@ Order = Send | RestartActor | SetMatchup
 
 @dataclass(frozen=True)
 class Request:
-    """Request to a node worker: execute orders, and wait at most `timeout_seconds` for events.
+    """Request to a node worker: execute the commands in `orders`, and wait at most `timeout_seconds` for events.
 
     number: 0 for the first request, 1 for the second. If the answer is lost, the request is sent again with an equal
     number. The worker then repeats the answer, and does not execute the request again.
@@ -92,7 +97,8 @@ class Request:
 class Heard:
     """Event on a node worker. In `event`, the pack has number 0, and the pack's actors are numbered from 0.
 
-    state: state that the learner has saved. actions_given: for a failed actor, `Fleet.actions_given`.
+    state: if `event` contains `Saved`, the state that the learner has saved. actions_given: for a failed actor,
+    `Fleet.actions_given`.
     """
 
     event: Received | LearnerLost | ActorFailed | Notice
@@ -102,7 +108,10 @@ class Heard:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to a request."""
+    """Answer to a request.
+
+    heard: events since the last answer. environment_seconds: CPU-seconds of environments since the node worker's start.
+    """
 
     heard: tuple[Heard, ...]
     environment_seconds: float

@@ -1,7 +1,7 @@
 """Fleet in a cluster. Each pack is a `RemotePack` with a node worker, which receives requests.
 
     process        consumes                   produces               waits for
-    supervisor     answers, states of nodes   requests with orders   any answer
+    supervisor     answers, states of nodes   requests, commands     any answer
     node worker    requests                   answers with events    its learner, at most the timeout of the request
 
 Each node worker has at most one request in flight. Requests provide ordering, back pressure and the heartbeat. If a
@@ -64,9 +64,9 @@ DEATH_SECONDS = 30.0
 NODES_SECONDS = 1.0
 TIMEOUT_SECONDS = 0.1
 """Minimum timeout of a request. The timeout is short, because decisions wait for the end of the request in flight. In
-serial mode, the timeout of a request with orders is 0."""
+serial mode, the timeout of a request with commands is 0."""
 REQUESTS_PER_SECOND = 500
-"""Maximum rate of requests without orders and without events, summed over all node workers."""
+"""Maximum rate of requests without commands and without events, summed over all node workers."""
 
 
 class NodeFleet:
@@ -342,7 +342,7 @@ class NodeFleet:
 
 @dataclass(frozen=True)
 class OverNodes:
-    """Connected cluster, as `run.train` uses it."""
+    """Connected cluster, on which runs are planned and started."""
 
     backend: Backend
 
@@ -357,7 +357,10 @@ class OverNodes:
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[OverNodes]:
-    """Connect to the cluster of --nodes, or start a cluster. Raises ConfigError."""
+    """Connect to the cluster of --nodes, or start a cluster. The context yields the connection.
+
+    Raises ConfigError if Ray is not installed or the cluster cannot be reached.
+    """
     nodes = config.nodes
     try:
         from pbt_rl.run.nodes.ray_backend import RayBackend  # noqa: PLC0415 - an optional extra of 300 MB

@@ -28,7 +28,7 @@ OwnFleet = ProcessFleet | SerialFleet
 
 
 class NodeWorker:
-    """Learner and actors of one pack. All methods must be called from the main thread of its process.
+    """Owner of the learner and the actors of one pack. All methods must be called from the main thread of its process.
 
     In other threads, the time limits of environments have no effect (`envs/time_limits.py`).
     """
@@ -44,7 +44,10 @@ class NodeWorker:
         """Number of the last request, and its answer."""
 
     def execute(self, request: Request) -> Answer | None:
-        """Execute a request, and return the answer. The first request starts the pack. Its answer is None."""
+        """Execute a request, and return the answer. The first request starts the pack, and has the answer None.
+
+        If the last request is repeated, return its answer again without executing the request.
+        """
         if request.number != self._answered[0]:
             assert request.number == self._answered[0] + 1, (
                 f"request {request.number} after {self._answered[0]}"

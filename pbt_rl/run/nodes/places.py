@@ -18,7 +18,7 @@ from pbt_rl.run.resolved import ResolvedRun
 def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
     """Return the maximum number of packs per node, for packs on CPUs.
 
-    1, or more if `devices` lists more devices than the cluster has nodes.
+    1, or more if `devices` (see `places_of`) lists more devices than the cluster has nodes.
     """
     cores = [int(node.cpus) for node in nodes.values() if not node.leaving]
     wanted, most = devices.count(",") + 1, 1
@@ -30,7 +30,8 @@ def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
 def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[Place]:
     """List the places for packs: GPUs, or on CPUs at most `share` places per node, each with at least a core.
 
-    devices: `auto`, or a list with `cpu` or `cuda` once per pack. `auto`: GPUs if there are any, otherwise CPUs.
+    devices: value of --devices: `auto`, or a list with `cpu` or `cuda` once per pack. `auto`: GPUs if there are any,
+    otherwise CPUs.
     share: `packs_per_node` at the start of the run.
     Nodes that will leave are excluded. Raises ConfigError if `devices` contains something else or mixes kinds.
     """
@@ -73,7 +74,10 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
 
 
 def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:
-    """List the free places. Places on nodes with the fewest packs are first. shunned: id of the node to use last."""
+    """List the free places. Places on nodes with the fewest packs are first.
+
+    shunned: id of the node to use last, or an empty text.
+    """
     used = {(place.node, place.index) for place in taken}
     load = {place.node: 0 for place in places}
     for place in taken:

@@ -1,10 +1,12 @@
-"""State of a remote pack on the supervisor's machine: place, request in flight, and orders for the next request.
+"""State of a remote pack on the supervisor's machine: place, request in flight, and commands for the next request.
 
     waiting    there is no free place                      -> start_worker() ->
     starting   the node worker starts the pack's processes -> LearnerReady ->
     running    the learner of the pack trains              -> kill() -> waiting
 
 After `kill`, answers of the killed node worker are ignored.
+
+Axes: U vector envs of a pack, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class RemotePack:
     start: Start
     """Initial state for the next start of the pack's processes."""
     rows: NDArray[np.int64] | None
-    """Row of each agent [U, E, S] in the present matchups. None if environments have one agent."""
+    """Row of each agent in the present matchups, [U, E, S] (vector env, environment, agent). None if environments have
+    one agent."""
     matchup_version: int = 1
     incarnation: int = 0
     """Number of killed node workers of this pack."""
@@ -79,7 +82,7 @@ class RemotePack:
         self.call = backend.call(self.worker, self._request)
 
     def kill(self, backend: Backend) -> None:
-        """Kill the node worker, and drop its request and orders."""
+        """Kill the node worker, and drop its request and the commands for the next request."""
         if self.worker is not None:
             backend.end([self.worker], 0.0)
             self.incarnation += 1
