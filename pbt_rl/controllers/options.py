@@ -103,9 +103,9 @@ class PbtConfig:
     """Factors by which a value may be multiplied (--pbt.explore factors, resample)."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
     """Probability of a change. The kind of change depends on --pbt.explore. factors, multiply-or-divide: a value is
-    multiplied or divided (default: 1; with --pbt.exploit impala: 1/3). resample, pairwise, and perturb for values with
-    a user-defined range: a value is redrawn from its prior (default: 0.25). resample-all: all values are redrawn
-    (default: 0.2)."""
+    multiplied or divided (default: 1; with --pbt.exploit impala: 1/3). resample, pairwise: a value is redrawn from its
+    prior (default: 0.25). perturb: the same, but only for values with a user-defined range. resample-all: all values
+    are redrawn (default: 0.2)."""
     explore_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE: setting of the explore rule, such as window=100 (pb2). The error for an unknown name lists the
     settings of the rule."""
