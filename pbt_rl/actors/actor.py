@@ -38,7 +38,7 @@ from pbt_rl.processes.polling import AdaptivePoller
 
 @dataclass(frozen=True)
 class ActorSetup:
-    """First message to an actor. The actor's process inherits the file descriptors."""
+    """First message to an actor. The actor's process inherits the file descriptors in the fields `..._fd(s)`."""
 
     spec: EnvSpec
     options: EnvOptions
@@ -57,9 +57,9 @@ class ActorSetup:
     ready_fd: int
     """Eventfd that the actor writes when a step is in a mailbox."""
     spread_phases: bool = False
-    """Truncate the first episodes of the rows, if the vector env implements `SpreadsPhases`."""
+    """True to truncate the first episodes of the rows at random steps, if the vector env implements `SpreadsPhases`."""
     matchup_fd: int = -1
-    """Shared memory with the pack's matchups, or -1 for single-agent environments."""
+    """Shared memory with the pack's `MatchupTable`, or -1 for single-agent environments."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     """Numbers (U, E, S) of the pack's vector envs, environments of a vector env, and agents of an environment."""
     first_vector_env: int = 0
@@ -89,10 +89,11 @@ UNCOUNTED_VERSION = -1
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """Source of the shaping of a vector env in an actor (`ShapingSource`), with further data for the vector env."""
+    """Source of a vector env's shaping (`ShapingSource`) in an actor, with further data for the vector env."""
 
     table: ShapingTable
     envs_per_policy: int
+    """Rows of a slot in the vector env. Rows are ordered by slot."""
     heartbeat: memoryview
     """Heartbeat cells in the mailbox (`envs/episode_book.py`)."""
     may_be_lazy: bool
@@ -106,12 +107,12 @@ class EpisodeSource:
     """True while the vector env starts episodes that `spread_phases` truncates."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
-        """Return the version and the weights of the shaping for a row's next episode."""
+        """Return (shaping version, name -> weight) for a row's next episode."""
         shaping_version, values = self.table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
-        """Return the member's frames so far, and its expected frames at the end of the run."""
+        """Return `frames` (of the row's member so far) and `budget_frames` (expected at the end of the run)."""
         slot = row // self.envs_per_policy
         frames, budget = int(self.table.frames[slot]), int(self.table.budget_frames[slot])
         return {"frames": frames, "budget_frames": budget}
@@ -124,9 +125,11 @@ def _naming_check(tell: Callable[[str], None], env_id: str) -> Callable[[str], N
 
 
 class VectorEnvRunner:
-    """Vector env of an actor, with its mailbox. tell: receives warnings about environment bugs.
+    """Vector env of an actor, with its mailbox.
 
-    Raises EnvSetupError if the spec of the vector env differs from `setup.spec`.
+    The constructor raises EnvSetupError if the spec of the vector env differs from `setup.spec`.
+
+    number: index of the vector env within the actor. tell: receives warnings about environment bugs.
     """
 
     def __init__(
@@ -166,9 +169,9 @@ class VectorEnvRunner:
         self._clock = cpu_clock(self.vector_env)
 
     def advance(self) -> bool:
-        """Step the vector env if its actions are ready. Return True after a step.
+        """Step the vector env if its actions are ready. Return True if it was stepped.
 
-        If the actor got no saved state, the first step is a reset.
+        The first step is a reset, unless the actor got a saved state.
         """
         if self._box.learner_has_turn:
             return False
@@ -211,7 +214,7 @@ class Actor:
     """All vector envs of an actor. In serial mode the actor runs in the supervisor's process."""
 
     def __init__(self, setup: ActorSetup, tell: Callable[[str], None]) -> None:
-        """tell: called with warnings about environment bugs that raise no error."""
+        """Construct the vector envs. tell: called with warnings about environment bugs that raise no error."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         self._runners = [VectorEnvRunner(setup, number, table, tell) for number in range(len(setup.seeds))]

@@ -33,6 +33,8 @@ from pbt_rl.envs.episode_book import AT_ONCE, ROW, SECONDS_PER_ROW
 ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
+"""Indices in the header. OBSERVATIONS, ACTIONS: the two counters. HEARTBEAT_NS: time of the last heartbeat. BUSY_NS:
+total CPU time of the vector env's steps. STEPS: total number of steps, over all rows."""
 HEARTBEAT = 8
 """Index of the first heartbeat cell (`envs/episode_book.py`) in the header. Heartbeat cells have a cache line for
 themselves."""
@@ -60,6 +62,7 @@ class Mailbox:
     """Mailbox of a vector env, used by actor, learner and supervisor.
 
     action: [R, A], actions for the step. step: arrays of observations, rewards, flags and episode statistics.
+    fd: descriptor of the shared memory.
     """
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
@@ -78,7 +81,7 @@ class Mailbox:
 
     @classmethod
     def create(cls, spec: EnvSpec, rows: int, name: str) -> Mailbox:
-        """Allocate a mailbox whose arrays contain poison, such as NaN."""
+        """Allocate a mailbox whose arrays contain poison, such as NaN. name: part of the memory file's name."""
         _, size = _layout(_mailbox_specs(spec), rows)
         box = cls(spec, rows, anonymous_memory(size, name))
         for array in (box.action, *box._arrays.values()):
@@ -104,7 +107,7 @@ class Mailbox:
 
     @property
     def heartbeat(self) -> memoryview:
-        """Heartbeat cells of the vector env (`envs/episode_book.py`)."""
+        """Heartbeat cells of the vector env, two int64 (`envs/episode_book.py`)."""
         return memoryview(self.memory)[8 * HEARTBEAT : 8 * (HEARTBEAT + 2)].cast("q")
 
     def begin_life(self) -> None:
@@ -115,8 +118,8 @@ class Mailbox:
     def heartbeat_age_seconds(self) -> float:
         """Supervisor: return the seconds since the last heartbeat, minus the present extension of the timeout.
 
-        Heartbeats are: a written step, written actions, the start of an actor or of the first reset, and a change of
-        the heartbeat cell ROW since the last call. Vector envs extend the timeout with `all_at_once`
+        Heartbeats are: a written step, written actions, the start of an actor or of its first reset, and a change of
+        the heartbeat cell ROW since the last call. Vector envs extend the timeout by `all_at_once`
         (`envs/episode_book.py`).
         """
         at_once = int(self.header[HEARTBEAT + AT_ONCE])

@@ -27,6 +27,10 @@ from pbt_rl.controllers.hypers import Values
 class Episode:
     """Finished episode of a member.
 
+    objective: score of the episode, by which PBT ranks members (see `StepArrays.objective`).
+    raw_return: sum of the environment's rewards, before shaping and clipping. In a device simulator: the objective.
+    shaped_return: sum of the shaped and clipped rewards.
+    length_steps: steps of the policy.
     generation: generation of the member when the episode started. Only episodes of the member's present generation
     count for the objective.
     task: index in `EnvSpec.tasks`, or 0 without tasks.
@@ -58,16 +62,17 @@ class Game:
     generations: tuple[int, ...]
     """Generation of the member when the episode started."""
     objectives: tuple[float, ...]
+    """Objective of the agent's episode."""
 
 
 @dataclass(frozen=True)
 class MemberStats:
     """Learning statistics of a member.
 
-    values: means over the optimiser steps since the last report; empty if there was no update. The names depend on the
-    algorithm. With appo: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`,
-    `grad_norm`, `learning_rate_in_use` (after the schedule), and `lag` (optimiser steps between acting and learning, a
-    mean over the batches). Skipped optimiser steps are left out.
+    values: name -> mean over the optimiser steps since the last report. Skipped optimiser steps are left out. Empty if
+    there was no update. The names depend on the algorithm. With appo: `policy_loss`, `value_loss`, `entropy`, `kl`,
+    `clip_fraction`, `explained_variance`, `grad_norm`, `learning_rate_in_use` (after the schedule), and `lag`
+    (optimiser steps between acting and learning, a mean over the batches).
     """
 
     member: int
@@ -95,18 +100,18 @@ NOTHING = Counts()
 
 @dataclass(frozen=True)
 class Load:
-    """Load a member's state and values into a slot. If `member` is set, the answer is an Acknowledgement.
+    """Command: load a member's state and values into a slot. If `member` is set, the answer is an Acknowledgement.
 
-    The state has one of three sources:
+    If `member` is set, exactly one of three fields is the source of the state:
 
     entry         entry of the state pool. This entry must not be changed before the answer.
     of_slot       slot of the same pack, whose state is copied on the device
-    initialised   (member, generation) that seeds newly initialised weights
+    initialised   (member, generation), from which weights are initialised. They are part of the random seed.
     """
 
     slot: int
     member: int | None
-    """None: discard the state of the slot. The slot is then empty."""
+    """Member that gets the slot. None: discard the state of the slot. The slot is then empty."""
     generation: int
     values: Values
     entry: int | None = None
@@ -115,14 +120,14 @@ class Load:
     counts: Counts = NOTHING
     """Total counts of the member so far."""
     donor: int | None = None
-    """Member whose state a decision copies. None if the load does not come from a copy."""
+    """Member whose state is copied, if a decision to copy causes this load. Otherwise None."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Write the state of a member in a slot to an entry of the state pool. The answer is Saved.
+    """Command: write the state of a member in a slot to an entry of the state pool. The answer is `Saved`.
 
-    key: number of the request. The answer contains this number.
+    key: number of the request. The answer contains this number. entry: index of the entry.
     """
 
     member: int
@@ -132,7 +137,7 @@ class Save:
 
 @dataclass(frozen=True)
 class SaveLearner:
-    """Request the learner's state, without the states of its members. The answer is LearnerSaved.
+    """Command: send the learner's state, without the states of its members. The answer is `LearnerSaved`.
 
     number: number of the checkpoint since the supervisor's start.
     """
@@ -142,9 +147,9 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Set the values of a member in a slot. The member keeps its weights. The answer is an Acknowledgement.
+    """Command: set the values of a member in a slot. The member keeps its weights. The answer is an Acknowledgement.
 
-    donor: member whose values a decision copies. None if the values do not come from a copy.
+    donor: member whose values are copied, if a decision to copy causes this change. Otherwise None.
     """
 
     member: int
@@ -155,7 +160,10 @@ class SetValues:
 
 @dataclass(frozen=True)
 class EvaluateMember:
-    """Start or end the evaluation of a member in a slot. During an evaluation, the member acts but does not learn."""
+    """Command: start or end the evaluation of a member in a slot, in which the member acts but does not learn.
+
+    begins: True starts the evaluation, and False ends it.
+    """
 
     member: int
     begins: bool
@@ -163,7 +171,7 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Request a report as soon as a member reaches this number of frames, because a decision is then due.
+    """Command: send a report as soon as a member reaches this number of frames, because a decision is then due.
 
     In the modes sync and serial, this message has no effect, because the learner reports after each update.
     """
@@ -174,12 +182,12 @@ class TrainUntil:
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Stop acting and learning at the end of a run. The learner still handles messages."""
+    """Command: stop acting and learning, at the end of a run. The learner still handles messages."""
 
 
 @dataclass(frozen=True)
 class StopLearner:
-    """End the learner process."""
+    """Command: end the learner process."""
 
 
 ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil | PauseTraining | StopLearner
@@ -199,9 +207,9 @@ class LearnerReady:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Use of CUDA graphs for inference batches, or for optimiser steps.
+    """Use of CUDA graphs for inference batches, or for optimiser steps ("runs").
 
-    of: number of all batches or steps. replayed: number of batches or steps that replayed a CUDA graph.
+    of: number of all runs. replayed: number of runs that replayed a CUDA graph.
     """
 
     replayed: int
@@ -228,15 +236,16 @@ class LearnerReport:
     games: list[Game] = field(default_factory=list)
     """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)
-    """"turns" (inference batches) or "steps" (optimiser steps) -> `Replayed`, since the learner's start."""
+    """Use of CUDA graphs since the learner's start: "turns" (inference batches) or "steps" (optimiser steps) ->
+    `Replayed`. Empty without CUDA graphs."""
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """Acknowledgement of a load or of new values, with the values that are in use afterwards.
+    """Confirmation that a `Load` or `SetValues` was applied, with the values that are in use afterwards.
 
     parked: True if the member has no slot. The supervisor then changed the member's state without a learner, and the
-    `in_...` fields are empty. When the member takes a slot, a second acknowledgement follows. Its `donor` is None.
+    `in_...` fields are empty. When the member takes a slot, a second acknowledgement with `donor` None follows.
     """
 
     member: int
@@ -261,7 +270,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Saved:
-    """Answer to Save: the state is completely written to the entry. key, entry: from the request."""
+    """Answer to `Save`: the state is completely written to the entry. key, entry: as in the request."""
 
     key: int
     entry: int
@@ -269,7 +278,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class LearnerSaved:
-    """Answer to SaveLearner: state of the learner as JSON types, without the states of its members."""
+    """Answer to `SaveLearner`: state of the learner as JSON types, without the states of its members.
+
+    number: as in the request.
+    """
 
     number: int
     learner: dict[str, Any]

@@ -1,6 +1,6 @@
 """Shared memory tables of reward shaping and matchups, with sequence locks.
 
-The counter `guard` of a sequence lock is odd during a write. A reader retries until `guard` is even and has not changed
+The counter of a sequence lock is odd during a write. A reader retries until the counter is even and has not changed
 during the read.
 
 Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
@@ -45,7 +45,7 @@ class ShapingTable:
 
     @classmethod
     def map(cls, names: tuple[str, ...], slots: int, fd: int) -> ShapingTable:
-        """Map the table. fd: descriptor of `size(...)` bytes."""
+        """Map the table. fd: descriptor of shared memory of `size(names, slots)` bytes."""
         memory = mmap.mmap(fd, cls.size(names, slots))
         ints: NDArray[np.int64] = np.ndarray((4, slots), np.int64, buffer=memory)
         values: NDArray[np.float64] = np.ndarray(
@@ -59,14 +59,14 @@ class ShapingTable:
         return 8 * slots * (4 + len(names)) or 8
 
     def write(self, slot: int, shaping_version: int, values: Mapping[str, float]) -> None:
-        """Set the shaping of one slot. Only one process may write at a time."""
+        """Set the shaping of one slot. Only one process may write at a time. values: name -> weight."""
         self.guard[slot] += 1
         self.values[slot] = [values[name] for name in self.names]
         self.shaping_version[slot] = shaping_version
         self.guard[slot] += 1
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return the shaping version and the shaping of a slot. Both are from the same write."""
+        """Return a slot's shaping version and shaping (name -> weight). Both are from the same write."""
         while True:
             before = int(self.guard[slot])
             shaping_version, values = int(self.shaping_version[slot]), self.values[slot].tolist()
@@ -76,9 +76,9 @@ class ShapingTable:
 
 @dataclass(frozen=True)
 class MatchupTable:
-    """Matchups of a pack's vector envs in shared memory. The supervisor writes the table, and the actors read it.
+    """Matchups (policy of each agent) of a pack's vector envs, in shared memory.
 
-    All matchups share one sequence lock.
+    The supervisor writes the table, and the actors read it. All matchups share one sequence lock.
     """
 
     head: NDArray[np.int64]
@@ -89,7 +89,7 @@ class MatchupTable:
 
     @classmethod
     def map(cls, shape: tuple[int, int, int], fd: int) -> MatchupTable:
-        """Map the table. fd: descriptor of `size(shape)` bytes."""
+        """Map the table. shape: sizes (U, E, S). fd: descriptor of shared memory of `size(shape)` bytes."""
         memory = mmap.mmap(fd, cls.size(shape))
         head: NDArray[np.int64] = np.ndarray((2,), np.int64, buffer=memory)
         return cls(head, np.ndarray(shape, np.int64, buffer=memory, offset=head.nbytes), fd)
@@ -106,7 +106,7 @@ class MatchupTable:
         return 8 * (2 + math.prod(shape))
 
     def write(self, row_UES: NDArray[np.int64]) -> int:
-        """Set the matchups, and return their version. Only one process may write."""
+        """Set the matchups, and return their version. Only one process may write. row_UES: new `rows`."""
         self.head[0] += 1
         self.rows[:] = row_UES
         self.head[1] += 1

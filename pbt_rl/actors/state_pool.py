@@ -28,7 +28,7 @@ POISON_BYTE = 0xA5
 def anonymous_memory(size: int, name: str) -> int:
     """Allocate `size` bytes of anonymous shared memory, filled with 0. Return the descriptor.
 
-    Raises ConfigError above the limit of file sizes.
+    Raises ConfigError if `size` exceeds the user's limit of file sizes. name: part of the memory file's name.
     """
     fd = os.memfd_create(f"pbt_rl-{name}", os.MFD_CLOEXEC)
     _resize(fd, size)
@@ -36,7 +36,7 @@ def anonymous_memory(size: int, name: str) -> int:
 
 
 def _resize(fd: int, size: int) -> None:
-    """Set the size of a memory file. Raises ConfigError above the limit of file sizes."""
+    """Set the size of a memory file in bytes. Raises ConfigError if it exceeds the user's limit of file sizes."""
     try:
         os.ftruncate(fd, size)
     except OSError as error:
@@ -57,7 +57,7 @@ def poison(array: NDArray[Any]) -> None:
 
 
 ArrayLayout: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""(name, dtype, shape) of each array of a member's state, in fixed order."""
+"""(name, numpy dtype string, shape) of each array of a member's state, in fixed order."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class MemberSnapshot:
 
     header: SnapshotHeader
     arrays: Mapping[str, NDArray[Any]]
-    """Read-only arrays in host memory: "param" [N] float32, each moment of the optimiser [N], "optimizer_steps" []
-    float64, "lr_factor" [] float32, and normalisers. All arrays [N] have the parameters in the same order.
+    """Read-only arrays in host memory: "param" [N] float32, each moment of the optimiser [N] float32, "optimizer_steps"
+    (scalar, float64), "lr_factor" (scalar, float32), and normalisers. All arrays [N] have the same parameter order.
     """
 
 
@@ -131,7 +131,10 @@ class StatePool:
         self._entries = 0
 
     def grow(self, entries: int) -> None:
-        """Reserve at least this number of entries. An entry uses no memory before it is written."""
+        """Make room for at least this number of entries in total. An entry uses no memory before it is written.
+
+        Raises ConfigError if the pool exceeds the user's limit of file sizes.
+        """
         if entries > self._entries:
             self._entries = 2 ** entries.bit_length() - 1  # whole segments
             _resize(self.fd, self._entries * self.entry_bytes)

@@ -43,7 +43,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Convert errors of custom network modules, and exits of custom losses, to ConfigError."""
+    """Convert errors of the user's code within the context to ConfigError.
+
+    These are: NetworkError of custom modules, and exits (such as `sys.exit`) in custom modules or losses.
+    """
     try:
         yield
     except NetworkError as error:
@@ -56,7 +59,7 @@ def network_errors() -> Iterator[None]:
 
 
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
-    """Build the action distribution of an environment."""
+    """Build the action distribution of an environment. `model.action_bounds` selects clipping or tanh."""
     action, tanh = spec.action, model.action_bounds == "tanh"
     return make_distribution(
         action.nvec, len(action.low), low=action.low, high=action.high, units=action.units, tanh=tanh
@@ -64,9 +67,11 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
-    """Build a policy network for an environment, with the modules of the algorithm (None: no such modules).
+    """Build a policy network for an environment.
 
     Raises ConfigError if the model or the algorithm does not suit the environment.
+
+    algorithm: adds its modules to the network, for example auxiliary heads. None: add no modules.
     """
     for option, value, usual in (
         ("action-std", model.action_std, "free"),
@@ -143,7 +148,11 @@ def own_torch() -> Iterator[None]:
 
 
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return zeros as network inputs for one step: observations, recurrent state, episode starts."""
+    """Return zeros as network inputs for one step, on the CPU.
+
+    The results are observations (name -> [1, rows, ...]), recurrent state [rows, state_size] float32, and episode
+    starts [1, rows] bool.
+    """
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
     obs = {
         name: torch.zeros((1, rows, *shape), dtype=getattr(torch, kind))
@@ -153,7 +162,10 @@ def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, T
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
-    """Return the compute dtype. `auto`: bf16 for images if the device is fast at bf16, else float32."""
+    """Return the dtype in which networks are computed.
+
+    precision: `bf16`, `float32`, or `auto` (bf16 if there are images and the device is fast at bf16, else float32).
+    """
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
     return torch.bfloat16 if _sees_images(spec) and _is_fast_at_bf16(device) else torch.float32
@@ -177,7 +189,10 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 def sees_pictures(config: Config, spec: EnvSpec) -> bool:
-    """True if a built-in CNN encodes an image that is too large for a grid of codes."""
+    """True if a built-in CNN encodes an image whose sides have at least SMALLEST_PICTURE pixels.
+
+    Smaller images usually contain codes of objects (as in MiniGrid), and not colours.
+    """
     return config.model.encoder in ("auto", *CNNS) and any(
         a.dtype == "uint8" and len(a.shape) >= 2 and min(a.shape[-2:]) >= SMALLEST_PICTURE
         for a in spec.obs.values()
@@ -205,7 +220,7 @@ def minibatch_steps(config: Config, plan: PackPlan) -> int:
 def packings(
     config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
 ) -> tuple[Packing, ...]:
-    """List the packings to choose from, default first.
+    """List the packings (ways to compute the policies of a pack) to choose from, default first.
 
         --learner.packing is not auto    this packing only
         custom modules                   loop, because vmap may not support them
@@ -216,7 +231,7 @@ def packings(
                                          policy without images: loop
         other devices, serial mode       the default only, because runs must be reproducible
 
-    steps: steps of each policy in one optimiser step.
+    slots: number of policies in the pack. steps: steps of each policy in one optimiser step.
     """
     if config.learner.packing != "auto":
         return (config.learner.packing,)
@@ -243,11 +258,11 @@ def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing,
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Map each observation that a run normalises to its number of elements per row.
 
-    Observations are normalised depending on their kind. Vectors and grids (small images of codes) also need
-    --learner.normalize-observations, and images --learner.normalize-images:
+    The table lists conditions for each kind of observation. Vectors and grids (small images of object codes) also need
+    --learner.normalize-observations, and images also need --learner.normalize-images:
 
-        vectors     normalised, except LAST (last action and reward), where a rare action would become a large number
-        grids       normalised for an MLP, unless there is an auxiliary loss; for a built-in CNN as images
+        vectors     normalised, except LAST (last action and reward), in which a rare action would become a large number
+        grids       normalised for an MLP, unless there is an auxiliary loss; for a built-in CNN like images
         images      normalised for a built-in CNN, unless an auxiliary loss reads pixels (UNREAL)
     """
     learner = config.learner
@@ -314,7 +329,7 @@ def build_pack(
 
 
 def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutShape:
-    """Return the shape of a pack's rollouts. rows: rows of a vector env."""
+    """Return the shape of a pack's rollouts. steps: steps of a rollout. rows: rows of a vector env, of all slots."""
     action = (spec.action.components, getattr(torch, spec.action.dtype))
     return RolloutShape(
         obs_layouts(spec), steps, rows, pack.num_policies, action, pack.state_size, pack.device
@@ -328,7 +343,7 @@ def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> 
 
 
 def net_names(pack: Pack) -> NetNames:
-    """Return name, offset and shape of each parameter in the flat vector of a member's weights."""
+    """Return name, offset (in elements) and shape of each parameter in the flat vector of a member's weights."""
     layout = pack.weights.layout
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
@@ -351,7 +366,10 @@ def initialised_arrays(pack: Pack, net: PolicyNet) -> Arrays:
 
 
 class CpuInitialiser:
-    """Initialiser of weights on the CPU, with the same results as in a learner. plan: plan of any pack of the run."""
+    """Initialiser of members' states on the CPU. A learner initialises a member to the same state.
+
+    plan: plan of any pack of the run. values: values of any member. States do not contain values.
+    """
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
         self._config, self._spec, self._plan, self._values = config, spec, plan, values
@@ -409,11 +427,15 @@ class LearnerSetup:
     wake_fds: tuple[int, ...]
     """Eventfd of each vector env's actor."""
     ready_fd: int
+    """Eventfd that the actors write when a step is in a mailbox."""
     shaping_fd: int
+    """Shared memory of the pack's `ShapingTable`."""
     layout: ArrayLayout
     """Layout of a member's arrays in the state pool."""
     pool_fd: int
+    """Shared memory of the `StatePool`."""
     heartbeat_fd: int
+    """Shared memory of the learner's `Heartbeat`."""
     continued: Mapping[str, Any] | None = None
     """Content of the LearnerSaved message to resume from."""
     seconds: float = 0.0

@@ -1,14 +1,17 @@
 """State of a learner in a checkpoint, except the states of its members.
 
     always          states of the random generators of sampler and trainer, and of torch's default generator on the
-                    CPU; members and evaluations in the slots; versions of the slots' weights, shaping and lineage
+                    CPU. For each slot: its member, whether the member is evaluated, and the versions of weights,
+                    shaping and lineage
     serial mode     last observation and recurrent state of each vector env, if the vector envs are between two batches
 
 The states of the environments are saved elsewhere (`save_vector_envs` in run/serial.py). If they can be saved, too, and
 the algorithm has no replay memory, a serial run resumes bit for bit. If they cannot be saved, the vector envs start new
 episodes.
 
-The content consists of JSON types. Arrays are encoded as base64.
+The saved state consists of JSON types. Arrays are encoded as base64.
+
+Axes: R rows of a vector env.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class Continuation:
-    """Saving and restoring of a learner's state. Call `restore` before sampling starts."""
+    """Access to a learner's state: `save` returns the state, and `restore` sets it before sampling starts."""
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Continuation:
         self._sampler, self._trainer = sampler, trainer
 
     def save(self, *, vector_envs: bool) -> dict[str, Any]:
-        """Return the state. vector_envs: include the vector envs, which must be between two batches."""
+        """Return the state. vector_envs: True includes the vector envs. They must then be between two batches."""
         if vector_envs:
             self._sampler.take_resets()  # because pending resets are not saved
         return {
@@ -61,8 +64,8 @@ class Continuation:
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Restore a state, if it was saved with the same members in the slots. Otherwise, change nothing.
 
-        Return True if a state and all vector envs were restored. A device simulator has no vector envs, so a restored
-        state is enough.
+        Return True if the state and all vector envs were restored. With a device simulator, which has no vector envs,
+        return True if the state was restored.
         """
         if not _is_for(saved, [self._shared.member_of(p) for p in range(self._pack.num_policies)]):
             return False
@@ -122,7 +125,8 @@ def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None
     """Return the saved shaping version of each slot.
 
     Returns zeros if `saved` is empty, or if other members had the slots.
-    slot_members: member of each slot. None: empty slot.
+
+    saved: result of `Continuation.save`. slot_members: present member of each slot. None: empty slot.
     """
     if not saved or not _is_for(saved, slot_members):
         return [0] * len(slot_members)
@@ -134,7 +138,7 @@ def _is_for(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> boo
 
 
 def vector_env_rows(saved: Mapping[str, Any]) -> int:
-    """Return the number of rows of a saved vector env."""
+    """Return the number of rows of a saved vector env. saved: entry of "units" in the saved state."""
     rows: int = saved["first"]["shape"][0]
     return rows
 
@@ -150,7 +154,7 @@ def _vector_env(vector_env: SampledVectorEnv) -> dict[str, Any]:
 
 
 def _newest(vector_env: SampledVectorEnv) -> dict[str, Tensor]:
-    """Return the last observation, with stacked frames."""
+    """Return views of the last observation, name -> [R, ...], with stacked frames."""
     return {name: vector_env.stacks.get(name, obs[-1]) for name, obs in vector_env.rollout.obs.items()}
 
 

@@ -16,7 +16,8 @@ GIB = 1 << 30
 def prepare(device: torch.device, *, reproducible: bool) -> None:
     """Select and test a GPU. Does nothing on a CPU. Raises ConfigError if the GPU cannot be used.
 
-    Without this selection, learners of other GPUs would also open a context on the first GPU (0.3 to 0.5 GiB each).
+    The GPU is selected, because learners of other GPUs would otherwise open a context on the first GPU, too. A context
+    takes 0.3 to 0.5 GiB.
 
     reproducible: select deterministic kernels, which are slower. torch warns about operations without such a kernel.
     """
@@ -69,7 +70,7 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Timer of the work between two points of the current GPU stream. Does nothing on a CPU."""
+    """Timer of the work that is queued on the current GPU stream between `start` and `end`. Does nothing on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._began = self._ended = None
@@ -77,17 +78,17 @@ class Stopwatch:
             self._began, self._ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
 
     def start(self) -> None:
-        """Record the start."""
+        """Mark the start of the measured work, without waiting for the device."""
         if self._began is not None:
             self._began.record()
 
     def end(self) -> None:
-        """Record the end."""
+        """Mark the end of the measured work, without waiting for the device."""
         if self._ended is not None:
             self._ended.record()
 
     def seconds(self) -> float | None:
-        """Return the elapsed seconds, or None on a CPU. Blocks until the device has reached the end point."""
+        """Return the seconds between the marks, or None on a CPU. Blocks until the device has reached the end mark."""
         if self._began is None or self._ended is None:
             return None
         self._ended.synchronize()

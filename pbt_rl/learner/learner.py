@@ -1,4 +1,4 @@
-"""Learner: process of one device that runs inference and learns, with the policies of one pack.
+"""Learner: process that runs inference and learns, for all policies on one device (a pack).
 
     main thread      sampler, messages, reports           waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and commands (async only)   waits for full rollouts or a command
@@ -87,7 +87,8 @@ actors and learner on two busy cores, the fraction was 0.19 to 0.47."""
 def seconds_waited(thread: int) -> float | None:
     """Return the total seconds in which a runnable thread waited for a core, or None if unavailable.
 
-    thread: native id. Source: second number of schedstat (Linux, Documentation/scheduler/sched-stats.rst).
+    thread: native id of a thread of this process. Source: second number of schedstat (Linux,
+    Documentation/scheduler/sched-stats.rst).
     """
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
@@ -112,7 +113,7 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """Return True if the thread waited long for a core (CONTENDED) in the last complete window.
+        """Return True if the thread waited for a core in more than the fraction CONTENDED of the last complete window.
 
         A window takes at least WINDOW_SECONDS. False before the end of the first window.
         """
@@ -139,7 +140,7 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Add the time since the last tick. trains: sampling has started. Time before the first True is not added."""
+        """Add the time since the last tick. trains: True after sampling has started. Earlier time is not added."""
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)
@@ -154,7 +155,13 @@ Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
 class Learner:
-    """Pack with sampler and trainer, controlled by messages."""
+    """Pack with sampler and trainer, controlled by the supervisor's messages.
+
+    The constructor sends `LearnerReady` at its end. Raises ConfigError if network or GPU cannot be used, and
+    EnvSetupError if a device simulator cannot be constructed.
+
+    connection: connection to the supervisor. In serial mode: a queue in this process, with the same methods.
+    """
 
     def __init__(
         self, setup: LearnerSetup, connection: Connection[FromLearner | ChildFailed, ToLearner]
@@ -244,7 +251,7 @@ class Learner:
         )
 
     def _make_sampler(self, distribution: Distribution) -> tuple[AnySampler, SlotShaping]:
-        """Create the sampler of mailboxes or of a device simulator, and the shaping of the slots."""
+        """Create the sampler (of mailboxes, or of a device simulator), and the table of the slots' shaping."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         table, wakes = self._table, setup.wake_fds
         boxes = [
@@ -277,7 +284,7 @@ class Learner:
             self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
-        """Return the learning rate schedule's factor of each policy, [P], or 1 for all policies.
+        """Return the learning rate schedule's factor of each slot (a tensor [P slots]), or 1 for all slots.
 
         Schedule `linear` returns the remaining fraction of the frames or of the time, whichever is smaller:
 
@@ -303,7 +310,7 @@ class Learner:
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
-        """End this process with a user error. Another thread calls this while the main thread hangs in a simulator.
+        """Send a user error, and end this process. Another thread calls this if the main thread hangs in a simulator.
 
         In serial mode, do nothing, because this process is the supervisor.
         """
@@ -354,7 +361,9 @@ class Learner:
         """Do all work that is possible now. Return True if there was any work.
 
         In the modes sync and serial, a call that receives messages only handles these messages. Decisions are therefore
-        applied before the next step. Otherwise, a serial run could not resume bit for bit.
+        applied before the next step. A serial run needs this order to resume bit for bit.
+
+        Raises ConfigError for errors of custom modules, and for exits in custom modules or losses.
         """
         heard = self._listen()
         self.clock.tick(trains=self.sampler.has_stepped)

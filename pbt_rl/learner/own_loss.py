@@ -1,7 +1,7 @@
 """Checks of custom networks and losses before training.
 
-A loss is tested on synthetic samples in both ways in which updates call it: directly, and under torch.func.vmap. The
-functions for targets and advantages are tested on synthetic samples of two policies.
+Updates call a loss in two ways: directly, and under torch.func.vmap. The loss is tested in both ways, on synthetic
+samples. The functions for targets and advantages are tested on synthetic samples of two policies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ from pbt_rl.learner.build import (
 
 @one_thread()
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> tuple[str, ...]:
-    """Build a network, and check custom modules and a custom loss. Return warnings. Raises ConfigError.
+    """Build a network, and check custom modules and a custom loss. Return warnings.
+
+    Raises ConfigError if the network cannot be built or a check fails.
 
     devices: devices of the run. The modules are checked in the compute dtypes of these devices.
     """
@@ -75,7 +77,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> tupl
 def _check_parts(net: PolicyNet, again: PolicyNet) -> tuple[str, ...]:
     """Check that a network can be copied, and that its results depend only on weights and inputs. Return warnings.
 
-    Raises ConfigError. again: second network that was built with the options of `net`.
+    Raises ConfigError if one of these checks fails. again: second network that was built with the options of `net`.
     """
     with network_errors():
         copied("the network", net)
@@ -96,9 +98,10 @@ INVALID = 4
 
 
 def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
-    """Run the forward and the backward pass of an algorithm's loss. Raises ValueError with a one-line message.
+    """Run the forward and the backward pass of an algorithm's loss.
 
-    An algorithm with a custom `backward` is not checked, because its loss needs a network.
+    Raises ValueError with a one-line message if a pass fails, or if a result or gradient is wrong. An algorithm with a
+    custom `backward` is not checked, because its loss needs a network.
 
     values: values of all hyperparameters, by name.
     """
@@ -134,7 +137,7 @@ def _named(field: str, function: Any) -> str:
 
 
 def _made_up(samples: int) -> LossInputs:
-    """Return random samples of two policies, [2, N]. The last INVALID samples are invalid."""
+    """Return random inputs of a loss: [2 policies, samples] each. The last INVALID samples are invalid."""
     drawn = torch.Generator().manual_seed(0)
     valid = torch.ones((POLICIES, samples), dtype=torch.bool)
     valid[:, -INVALID:] = False
@@ -169,11 +172,11 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Run the backward pass. Raises ValueError if the loss has no gradient, or if loss or gradients are not finite.
+    """Run the backward pass, and check that loss and gradients are finite.
 
-    Raises ValueError, too, if the backward pass raises an exception.
+    They are not finite if they depend on an invalid sample, because invalid samples contain NaN.
 
-    Loss and gradients are not finite if they depend on an invalid sample, because invalid samples contain NaN.
+    Raises ValueError if the backward pass fails, if the loss has no gradient, or if a number is not finite.
     """
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
@@ -193,9 +196,10 @@ ROWS = 5
 
 
 def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
-    """Return example samples of two policies, [2, T, ROWS, ...]. In row 0 an episode ends, and a step is invalid.
+    """Return example samples of two policies, with fields of shape [2, steps, ROWS, ...].
 
-    Float fields are random. Observations, actions, `truncated` and `first` are 0.
+    In row 0, the first step ends an episode, and the last step is invalid. Float fields are random. Observations,
+    actions, `truncated` and `first` are 0.
     """
     drawn = torch.Generator().manual_seed(0)
     sizes = {"action": spec.action.components, "state": state_size}
@@ -218,9 +222,10 @@ def example_samples(spec: EnvSpec, state_size: int, steps: int) -> Samples:
 
 @torch.no_grad()
 def check_targets(settings: UpdateSettings, values: Mapping[str, float], samples: Samples) -> None:
-    """Compute an algorithm's advantages or targets as updates do. Raises ValueError with a one-line message.
+    """Compute an algorithm's advantages or targets on example samples, as updates do.
 
-    An algorithm with a custom `backward` is not checked.
+    Raises ValueError with a one-line message if the computation fails, or if a result has a wrong shape or is not
+    finite. An algorithm with a custom `backward` is not checked.
 
     values: values of all hyperparameters, by name.
     """
@@ -247,7 +252,10 @@ def check_targets(settings: UpdateSettings, values: Mapping[str, float], samples
 
 
 def _tried(who: str, how: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the user. Raises ValueError with a one-line message. how: circumstances, for the message."""
+    """Call a function of the user. Convert its exceptions to ValueError with a one-line message.
+
+    how: circumstances of the call, for the message.
+    """
     try:
         return function(*arguments)
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """Members in the slots of a pack, and commands about them: load, save, set values, evaluate.
 
-The caller holds the lock `Updater.changing`, because other threads may write a policy's state.
+Hold the lock `Updater.changing` during each call, because other threads may write a policy's state.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from pbt_rl.learner.simulators.simulator_sampler import SlotShaping
 
 
 class PackMembers:
-    """Members of one pack.
+    """Manager of the members in one pack's slots: loads, saves and evaluates members, and sets their values.
 
+    shaping: table of the slots' shaping, read by actors or a device simulator.
     states: shared memory for states of members.
     initialise: returns a network with initialised weights; arguments: member and generation.
     frame_skip: emulator frames per step.
@@ -44,17 +45,18 @@ class PackMembers:
         self._shaping, self._states = shaping, states
         self._initialise, self._frame_skip = initialise, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
+        """Slots that may learn from the current batch."""
         self.generations: dict[int, int] = {}
-        """Member -> generation, for each member that has been in a slot of this pack."""
+        """Member -> its last generation here, for each member that has been in a slot of this pack."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
         """Member index -> environment steps of the member at the last initialisation of its weights. A copy gets the
         number of its donor."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
-        """Register the initial members, which are already in their slots.
+        """Register the initial members, which are already in their slots, and load their states.
 
-        Load their states, except weights that are initialised for generation 0, which the pack already has.
+        States with initialised weights of generation 0 are not loaded, because the pack already contains them.
         """
         for load in loads:
             assert load.member is not None
@@ -92,9 +94,10 @@ class PackMembers:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a member's state into a slot, or empty the slot. The former state of the slot is discarded.
+        """Load a member's state into a slot. If `load.member` is None, empty the slot instead.
 
-        Return the acknowledgement with the values in use, or None if the slot is emptied.
+        The former state of the slot is discarded. Return the acknowledgement with the values in use, or None if the
+        slot is emptied.
         """
         began, slot = time.perf_counter(), load.slot
         enters = self._shared.member_of(slot) != load.member
@@ -125,7 +128,7 @@ class PackMembers:
         return self._ack(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:
-        """Continue a member's counts of steps and updates from its last slot, which may be on another learner."""
+        """Continue a member's counts of steps and updates. Its last slot may have been on another learner."""
         assert load.member is not None
         index, shared = self._shared.members.index(load.member), self._shared
         frames, steps, updates, _ = load.counts
@@ -171,7 +174,7 @@ class PackMembers:
     def _write_shaping(self, slot: int, generation: int, values: Values) -> None:
         """Write a slot's shaping under a new version.
 
-        The generation of this version is stored first, because actors may use the version immediately.
+        First store the generation of this version, because actors may use the version immediately.
         """
         slot_member = self._shared.pack.slot_members[slot]
         assert slot_member is not None
@@ -184,9 +187,9 @@ class PackMembers:
         self._shaping.write(slot, version, shaping)
 
     def evaluate(self, member: int, *, begins: bool) -> None:
-        """Start or end an evaluation, in which the member acts without learning.
+        """Start or end an evaluation, in which the member acts without learning. begins: False ends the evaluation.
 
-        Episodes that start from now on get a new shaping version.
+        Episodes that start after this call get a new shaping version.
         """
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
         if evaluated[slot] == begins:  # already restored from a checkpoint

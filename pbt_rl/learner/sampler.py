@@ -5,7 +5,8 @@
     waits for    neither actors nor the trainer: a vector env without a free buffer is skipped
     runs in      the learner's main thread; concurrently with learning only in async mode
 
-Axes: P policies (slots), R = P * b rows of a vector env, B rows of a policy in an inference batch, T steps.
+Axes: P policies (slots), b rows of a policy in a vector env, R = P * b rows of a vector env, B rows of a policy in an
+inference batch, T steps, S recurrent state, A action components, D distribution parameters.
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ from pbt_rl.learner.shared import SharedState
 
 @dataclass(eq=False)
 class SampledVectorEnv:
-    """Learner's state of a vector env: the mailbox, the current rollout and the recurrent state."""
+    """Vector env as the learner sees it: the mailbox, the current rollout and the recurrent state."""
 
     number: int
     """Index within the pack."""
     box: Mailbox
     wake_fd: int
+    """Eventfd that wakes the vector env's actor."""
     rollout: Rollout
+    """Rollout that is being filled."""
     state: Tensor
     """[R, S], recurrent state before the newest observation."""
     stacks: dict[str, Tensor]
     """Newest frame stacks, name -> [R, H, W]."""
     outcomes: list[NDArray[Any]]
-    """Mailbox arrays of the fields in OUTCOMES, in the order of OUTCOMES."""
+    """Mailbox arrays [R] of the fields in OUTCOMES (such as `reward`), in the order of OUTCOMES."""
     t: int = 0
     """Index of the next observation in the rollout."""
     taken: int = 0
@@ -60,13 +63,15 @@ class SampledVectorEnv:
 
 
 class Sampler:
-    """Inference for the vector envs of one pack. Does nothing while all slots are empty.
+    """Sampler of the vector envs of one pack. Does nothing while all slots are empty.
 
+    boxes: for each vector env, the mailbox and the eventfd of its actor.
+    spare_buffers: number of rollout buffers in addition to one per vector env.
     on_policy: after a full rollout, a vector env waits for `resume_finished` (modes sync and serial).
-    frames: [P], output: total frames of each slot's member, updated when episodes end.
-    contended: returns True if threads compete for cores. Inference then waits until an actor waits for the actions of
-    all its vector envs. This leaves cores to the actors, and the inference batch becomes larger and takes less time per
-    row. With a single actor, `contended` is not used.
+    frames: [P], written by the sampler when episodes end: total frames of each slot's member. None: not written.
+    contended: returns True if threads compete for cores. Inference is then delayed until an actor waits for the actions
+    of all its vector envs. This leaves cores to the actors. The inference batch also becomes larger and takes less time
+    per row. With a single actor, `contended` is not used.
     """
 
     SPARE = 0
@@ -118,13 +123,13 @@ class Sampler:
         """Callback before the forward pass of each group, and after the last forward pass of an inference batch. The
         callback may put other members into slots.
 
-        The steps of the batch were counted before, for the members that were in the slots then. A rollout that starts
-        in this batch keeps the lineage version from before the callback. If the callback loads other weights, the
-        slot's part of this rollout is therefore outdated.
+        The steps of the batch are already counted for the members that were in the slots before the callback. A rollout
+        that starts in this batch keeps the lineage version from before the callback. If the callback loads other
+        weights, the slot's part of this rollout is therefore outdated.
         """
 
     def run_inference(self) -> bool:
-        """Run inference for all vector envs that have a new step and a buffer. Return True if inference ran."""
+        """Run inference for all vector envs that have a new step and a rollout buffer. Return True if inference ran."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
@@ -144,7 +149,7 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """True if an actor waits for actions of all its vector envs, except those without a first step."""
+        """True if an actor waits for actions of all its vector envs. Vector envs without a first step do not count."""
         working = {u.wake_fd for u in self.vector_envs if u.taken and not u.has_step}
         return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
@@ -176,7 +181,7 @@ class Sampler:
             self._act(ready)
 
     def resume_finished(self) -> None:
-        """Start the next rollouts with the new weights (modes sync and serial)."""
+        """Start the next rollouts of all vector envs that wait after a full rollout (modes sync and serial)."""
         began = time.thread_time()
         self.take_resets()
         vector_envs, self._resting = self._resting, []
@@ -223,7 +228,7 @@ class Sampler:
         vector_env.taken += 1
 
     def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
-        """Record finished episodes. Update `frames`.
+        """Record the episodes that ended in this step. Update `frames`.
 
         Leave out episodes that started before the member entered the slot, and episodes that `spread_phases` truncates.
         """
@@ -256,7 +261,8 @@ class Sampler:
     def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
         """Group the episodes of several agents by environment. Leave out a group if a row has no recorded episode.
 
-        rows: rows whose episode has finished. episodes: row -> recorded episode.
+        rows: rows whose episode has finished. agent_R: environment index * number of agents + agent index, of each row.
+        episodes: row -> recorded episode.
         """
         by_environment: dict[int, list[int]] = {}
         for row in sorted(rows, key=lambda row: int(agent_R[row])):
@@ -297,7 +303,10 @@ class Sampler:
             self._answer(vector_env, on_host[:, mine])
 
     def _inputs(self, vector_envs: list[SampledVectorEnv]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Concatenate observations [P, B, ...], states and episode starts of these vector envs along B."""
+        """Return the network's inputs for these vector envs, concatenated along B.
+
+        The inputs are observations (name -> [P, B, ...]), recurrent states [P, B, S] and episode starts [P, B].
+        """
         pack, envs = self._pack, self._envs
 
         def packed(parts: list[Tensor]) -> Tensor:
@@ -318,7 +327,10 @@ class Sampler:
         return obs, packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs]), first_PB
 
     def _end_rollout(self, vector_env: SampledVectorEnv) -> None:
-        """Pass a full rollout to the trainer. Start the next rollout, or (on-policy) wait for `resume_finished`."""
+        """Pass a full rollout to the trainer, and start the next rollout.
+
+        If on-policy, the vector env waits for `resume_finished`, which starts the next rollout.
+        """
         vector_env.rollout.last_state.copy_(vector_env.state)
         vector_env.rollout.ready = self._pack.streams.mark()
         self._shared.full.append(vector_env.rollout)
@@ -330,7 +342,7 @@ class Sampler:
             self._go_on_in(vector_env, self._next_rollout(vector_env))
 
     def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
-        """Write actions to a mailbox and wake the actor."""
+        """Write actions [P, b, A] to a mailbox, and wake the actor."""
         box = vector_env.box
         box.action[:] = self.distribution.delivered(action_PBA.reshape(box.action.shape))
         vector_env.t += 1
@@ -345,6 +357,6 @@ class Sampler:
         return rollout
 
     def _go_on_in(self, vector_env: SampledVectorEnv, rollout: Rollout) -> None:
-        """Start a rollout with the last observation of the former rollout."""
+        """Continue in `rollout`, which starts with the last observation of the former rollout."""
         rollout.follow(vector_env.rollout, vector_env.stacks)
         vector_env.rollout, vector_env.t = rollout, 0

@@ -11,9 +11,11 @@
     state resets           trainer                              sampler
 
 The sampler and the reports run in the learner's main thread. The trainer runs in a separate thread (async) or in the
-main thread (sync, serial). Commands that change members write the trainer's state under the lock `Updater.changing`.
+main thread (sync, serial). Commands that change members hold the lock `Updater.changing`.
 `SamplingCounts.lock` protects episodes, `LearningCounts.lock` protects statistics. Deques and single numbers need no
 lock.
+
+Axes: P policies (slots), R rows of a vector env.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ AnyRollout: TypeAlias = Rollout | InPlaceRollout
 
 @dataclass(frozen=True)
 class SlotMember:
-    """Member in a slot."""
+    """Member in a slot, with the shaping versions that it has had there."""
 
     member: int
     """Index of the member in `SharedState.members`."""
     generation_of: dict[int, int]
-    """Shaping version of the slot -> the member's generation, for versions since the member entered the slot. Versions
-    that no running episode has are removed later."""
+    """Shaping version of the slot -> the member's generation under this version, for versions since the member entered
+    the slot. A version is removed some time after its last episode has ended."""
     evaluations: set[int] = field(default_factory=set)
     """Shaping versions under which the member was evaluated."""
 
@@ -58,7 +60,7 @@ class SlotMember:
 
 @dataclass
 class PackState:
-    """State of the slots. Each field has P entries."""
+    """State of the slots of a pack. Each field has one entry per slot."""
 
     weights_version: NDArray[np.int64]
     """Number of published optimiser steps of each slot. A load of other weights does not reset it."""
@@ -74,7 +76,10 @@ class PackState:
 
     @classmethod
     def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
-        """Create a state in which all versions are 0. slot_members: initial member of each slot, or None."""
+        """Create a state in which all versions are 0.
+
+        slot_members: initial member of each slot, or None. members: number of members of the run.
+        """
         slots = len(slot_members)
         return cls(
             np.zeros(slots, np.int64),
@@ -85,11 +90,11 @@ class PackState:
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
-        """Assign a slot to a member, or empty the slot.
+        """Assign a slot to a member. index: index of the member; None empties the slot.
 
         The array `member` is replaced by a changed copy, because the sampler reads the array without a lock.
 
-        index: index of the member. None empties the slot. members: number of members of the run.
+        members: number of members of the run.
         """
         member = self.member.copy()
         member[slot] = members if index is None else index
@@ -103,7 +108,7 @@ class SamplingCounts:
     """Total counts of the sampler, and the episodes that finished since the last report."""
 
     steps: NDArray[np.int64]
-    """[members + 1], total steps of each member, without the resets of environments. Last entry: empty slots."""
+    """[members + 1], total steps of each member. Resets of environments do not count. Last entry: empty slots."""
     episodes: list[Episode] = field(default_factory=list)
     games: list[Game] = field(default_factory=list)
     """Results of episodes with several agents."""
@@ -131,7 +136,8 @@ class SamplingCounts:
 class LearningCounts:
     """Counts of the trainer: totals, and sums since the last report.
 
-    Each list has one entry per member, and a last entry for empty slots. The caller of a method holds `lock`.
+    Each list has one entry per member, and a last entry for empty slots. Hold `lock` during each call of a method.
+    Argument `index` of the methods: index of the member.
     """
 
     sums: list[dict[str, tuple[float, int]]]
@@ -156,7 +162,7 @@ class LearningCounts:
 
     @classmethod
     def new(cls, members: int) -> LearningCounts:
-        """Create empty counts."""
+        """Create counts that are all 0. members: number of members."""
         done, left_out, updates, steps = ([0] * (members + 1) for _ in range(4))
         return cls([{} for _ in range(members + 1)], done, left_out, updates, steps)
 
@@ -173,7 +179,7 @@ class LearningCounts:
         An optimiser step with a non-finite gradient is counted in `steps_left_out`, any other step in `steps_done`. A
         step in which the member was not active (`ACTIVE`) is not counted.
 
-        stats: statistic -> its value in each optimiser step.
+        stats: statistic -> its value in each optimiser step, an array [steps]. ACTIVE and "grad_norm" must be included.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])
@@ -257,8 +263,8 @@ class SharedState:
     def note_exchanged_weights(self, slot: int) -> None:
         """Mark a slot's rollouts as outdated, and request a reset of the slot's recurrent state.
 
-        The reset is queued first, because a rollout with the new lineage version must start with a zero state. The
-        caller holds `Updater.changing`.
+        Call this under the lock `Updater.changing`. The reset is queued first, because a rollout with the new lineage
+        version must start with a zero state.
         """
         self.state_resets.append(slot)
         self.pack.lineage_version[slot] += 1

@@ -10,6 +10,8 @@ steps, and therefore waits for at most one optimiser step, or for the preparatio
 `loop` on a CPU, commands also run during an optimiser step: in the main thread, or in a thread that learns another
 policy. A command then waits only while a policy's state is written. The lock `Updater.changing` protects the state of
 policies.
+
+Axes: P policies (slots), K rollouts of a batch, T steps.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ from pbt_rl.learner.shared import AnyRollout, SharedState
 class Trainer:
     """Learning loop of one pack.
 
+    vector_envs_per_batch: number of rollouts in a batch.
+    max_policy_lag: a rollout that began more than this number of optimiser steps ago is discarded.
     members: members of the pack. The trainer holds the lock `Updater.changing` while it uses them.
-    schedule: returns the learning rate factor: a number for all policies, or [P] on the device.
-    beat: records a heartbeat. Argument: True while the trainer works, False when its work ends.
+    schedule: returns the factor of the learning rate: one number for all policies, or a tensor [P] on the device.
+    beat: records a heartbeat. Its argument is True while the trainer works, and False when the work ends.
     replay: replay memory of the algorithm, if any.
     stepping: factory of the optimiser steps.
     """
@@ -107,7 +111,7 @@ class Trainer:
         return len(self._shared.full) >= self.vector_envs_per_batch
 
     def run_commands(self) -> None:
-        """Run all received commands. The caller is between two optimiser steps of its policies."""
+        """Run all received commands. Call this only between two optimiser steps of the calling thread."""
         if self.commands:
             self._carry_out(lambda: self._beat(True))
             self._beat(self.learning)
@@ -117,14 +121,15 @@ class Trainer:
         """True if another thread may run commands during an optimiser step.
 
         False on a GPU, because a command would wait for the learning stream. False if a step updates all policies
-        together, because these include the policy that a command changes.
+        together, because the step then also updates the policy that a command changes.
         """
         return self.pack.device.type == "cpu" and self.pack.packing == "loop"
 
     def run_commands_meanwhile(self) -> None:
-        """Run all received commands during an optimiser step. The caller is not the trainer thread.
+        """Run all received commands during an optimiser step, in a thread that does not learn.
 
-        If a command replaces the weights that the optimiser step updates, the optimiser step is discarded.
+        Call this only if `editable_meanwhile` is True. If a command replaces the weights that the optimiser step
+        updates, the optimiser step is discarded.
         """
         assert self.editable_meanwhile, "commands must wait for the end of the step"
         self._carry_out(lambda: None)
@@ -158,9 +163,9 @@ class Trainer:
                 return
 
     def take_batch(self) -> Batch:
-        """Concatenate the oldest full rollouts into a batch.
+        """Concatenate the oldest full rollouts into a batch. Call this only if `has_batch` is True.
 
-        If there is a replay memory, add the rollouts to it, and draw segments from it.
+        If there is a replay memory, add the rollouts to the memory, and draw the batch's replayed segments from it.
         """
         self.learning = True
         self._beat(True)
@@ -225,7 +230,10 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
-        """Concatenate rollouts of vector envs into a batch. A single rollout of a device simulator is a batch."""
+        """Concatenate rollouts of vector envs into a batch. A rollout of a device simulator already is a batch.
+
+        usable_PK: [P, K], True if policy p learns from rollout k.
+        """
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
@@ -256,7 +264,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Credit the optimiser steps since the last call to the members that hold the slots now.
+        """Count the optimiser steps since the last call for the members that are in the slots now.
 
         Call this at the end of a batch, and before commands that may change members.
         """
@@ -271,15 +279,15 @@ class Trainer:
     def load(self, load: Load) -> Acknowledgement | None:
         """Load a state into a slot (see `PackMembers.load`).
 
-        First, reset the member's numbers of optimiser steps since the last report, which belong to the former weights.
-        They are reset first, because another thread may send a report during the change.
+        First reset the member's numbers of optimiser steps since the last report, because these steps belong to the
+        former weights. The order matters, because another thread may send a report during the load.
         """
         if load.member is not None:
             self._forget_steps(load.member)
         return self.members.load(load)
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values. First reset its numbers of optimiser steps, which belong to the former values."""
+        """Set a member's values. First reset its numbers of optimiser steps since the last report, as in `load`."""
         self._forget_steps(change.member)
         return self.members.set_values(change)
 

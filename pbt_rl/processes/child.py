@@ -5,8 +5,8 @@ child, and because its resource tracker is another process that can leak. A chil
 first message contains all other data. Exception: a `Waiting` child receives both in later messages.
 
 A keeper (`keeper.py`) runs between parent and child. The keeper collects the child's output and kills the child's
-descendants. A child counts as ended when its keeper has ended. The keeper ends after all descendants of the child, or
-after its time limit for their end.
+descendants. A child counts as ended when its keeper has ended. The keeper ends when all descendants of the child have
+ended, or after a time limit.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ CHILD_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class ChildFailed:
-    """Last message of a child that ends with an error. If there was no message, the parent makes this object.
+    """Last message of a child that ends with an error. If the child sent no message, the parent makes this object.
 
-    user_error: True if `text` is the message of a user's error. False if `text` is a traceback, or the parent's
-    description of the end.
+    user_error: True if `text` is a message about an error of the user. False if `text` is a traceback, or the parent's
+    description of the child's end.
     killed: True if SIGKILL ended the child before it sent an error, for example when memory was full.
     """
 
@@ -92,10 +92,10 @@ class Program:
 
     command: path of the program, and its arguments.
     label: display name.
-    fds: descriptors to inherit. The program sees the same numbers.
+    fds: descriptors that the program inherits, under the same numbers.
     environment: additional environment variables.
     log: output file of bounded size. None: the keeper keeps only the last output, in memory.
-    scratch: folder that is removed after the end.
+    scratch: folder that is removed after the program's end, if any.
 
     The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked. `leave_to_parent` unblocks them.
     """
@@ -133,11 +133,14 @@ class Program:
             undo.pop_all()
         theirs.close()
         self.sentinel = os.pidfd_open(self._keeper.pid)
-        """Descriptor that becomes readable when the keeper has ended, and therefore the program."""
+        """Descriptor that becomes readable when the keeper has ended. The program has then ended, too."""
 
     @property
     def pid(self) -> int:
-        """Process id of the program. Raises ProcessLookupError if the keeper does not send the id in time."""
+        """Process id of the program.
+
+        Raises ProcessLookupError if the id does not arrive within PID_SECONDS, or if the keeper has ended before.
+        """
         while not (found := PID.search(self._told)):
             self._hear()
         return int(found[1])
@@ -157,7 +160,7 @@ class Program:
         self._told += heard
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the program, or None until its keeper has ended. -N: signal N ended the program."""
+        """Return the exit code of the program, or None if its keeper still runs. -N: signal N ended the program."""
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
@@ -171,7 +174,7 @@ class Program:
         return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
 
     def last_words(self) -> tuple[str, bool]:
-        """Return the last output of an ended program, and True if its keeper was not killed."""
+        """Return the last output of an ended program, and False if the program's keeper was killed (otherwise True)."""
         with contextlib.suppress(ProcessLookupError):
             while True:
                 self._hear()
@@ -213,11 +216,11 @@ class Program:
 
 
 class Child(Program, Generic[SendT, ReceiveT]):
-    """Handle of a child process that runs `python -m MODULE`.
+    """Handle of a child process that runs `python -m` with `module`.
 
-    setup: first message to the child.
-    label: display name. fds: descriptors to inherit. log: output file of bounded size, if any.
-    run: text in the process list. By default, the run's folder and the label if there is a log, otherwise no text.
+    setup: first message to the child. In the child, `begin_child` returns it.
+    label: display name. fds: descriptors that the child inherits. log: output file of bounded size, if any.
+    run: text in the process list. Default: the run's folder and the label if there is a log, otherwise no text.
 
     The child prints its stacks when it gets STACKS_SIGNAL.
     """
@@ -252,8 +255,8 @@ class Child(Program, Generic[SendT, ReceiveT]):
     def post(self, message: SendT) -> None:
         """Queue a message, and send queued messages while the socket has room.
 
-        `post` does not block if the message is much smaller than the socket's buffer. If `post` could block, this
-        process and the child would wait for each other when both sockets were full.
+        `post` does not block if the message is much smaller than the socket's buffer. It must not block, because this
+        process and the child would wait for each other forever if both sockets were full.
         """
         self._unsent.append(message)
         self.flush()
@@ -267,7 +270,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
         return bool(self._unsent)
 
     def messages(self) -> Iterator[ReceiveT]:
-        """Yield the messages that have arrived, except `ChildFailed`, which is stored in `failure`."""
+        """Yield the messages that have arrived. A `ChildFailed` is stored in `failure` instead."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -287,7 +290,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
         return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error, killed)
 
     def hang_up(self) -> None:
-        """Send end of file to the child."""
+        """Close the sending direction of the connection. The child then reads end of file."""
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_WR)
 
@@ -316,7 +319,7 @@ def spare_learner(run: str) -> Waiting[Any, Any] | None:
 
 @dataclass(frozen=True)
 class Begun:
-    """Second message to a `Waiting` child. fds: the parent's numbers of the descriptors that are sent next."""
+    """Second message to a `Waiting` child. fds: descriptors that are sent next, by their numbers in the parent."""
 
     setup: Any
     fds: tuple[int, ...]
@@ -327,7 +330,7 @@ class Later:
     """First message to a `Waiting` child. The setup and its descriptors are sent later."""
 
     def finished(self, connection: Connection[Any, Any]) -> Any:
-        """In the child: receive the setup and its descriptors. Return the setup with the child's descriptor numbers."""
+        """In the child: receive the setup and its descriptors. Return the setup with the numbers in the child."""
         begun: Begun = connection.recv()
         here: list[int] = []
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
@@ -340,13 +343,16 @@ class Later:
 
 
 class Waiting(Child[SendT, ReceiveT]):
-    """Handle of a child that imports its module and then waits for its setup."""
+    """Handle of a child that imports its module and then waits for its setup. run: text in the process list."""
 
     def __init__(self, module: str, run: str = "") -> None:
         super().__init__(module, module, Later(), (), run=run)
 
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Send the setup and its descriptors. The child renumbers the fields `..._fd` and `..._fds` of the setup."""
+        """Send the setup and its descriptors. The child renumbers the fields `..._fd` and `..._fds` of the setup.
+
+        setup: frozen dataclass. fds: all descriptors in these fields. label, log: as in `Child`.
+        """
         self.label, self._log = label, log
         with contextlib.suppress(OSError):  # if the child has already ended, `sentinel` is readable
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
@@ -384,22 +390,23 @@ def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a Python module. The module must first call `working_directory_last`."""
+    """Return the command that runs a Python module. The module must call `working_directory_last` at its start."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return a command that runs `command`. Its program gets the signal `number` when the thread that starts it ends.
+    """Return a command that runs `command` as a program that ends with the thread that started the program.
 
-    The program runs in a new session and inherits only the descriptors 0 to 2.
+    When this thread ends, the kernel sends the signal `number` to the program. Only this process may start the returned
+    command. The program runs in a new session and inherits only the descriptors 0 to 2.
     """
     return [*KEEPER, "bind", str(os.getpid()), str(int(number)), *command]
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process whose environment variable MARK has this value, until none is left or KILL_SECONDS are over.
+    """Kill all processes whose environment variable MARK has the value `mark`. Processes of other users are left out.
 
-    This is needed only after a keeper was killed. Processes of other users are left out.
+    Return when no such process is left, or after KILL_SECONDS. This is needed only after a keeper was killed.
     """
     wanted = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + keeper.KILL_SECONDS
@@ -422,8 +429,8 @@ def kill_marked(mark: str) -> None:
 def begin_child() -> tuple[Connection[Any, Any], Any]:
     """Prepare this child process: import path, signals, output. Return the connection to the parent, and the setup.
 
-    When the process gets STACKS_SIGNAL, it prints its stacks. During a call into C in the main thread, it first prints
-    only the stack of the interrupted thread, and the other stacks after this call.
+    When the process gets STACKS_SIGNAL, it prints the stacks of all threads. If the main thread runs C code, it first
+    prints only the stack of the interrupted thread. The other stacks follow after the C code has returned.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     faulthandler.enable()
@@ -466,8 +473,8 @@ def register_stacks() -> None:
 class StackDumps:
     """Handler of STACKS_SIGNAL that prints the stacks of this process and makes each child print its stacks.
 
-    Python allows handlers only in the main thread. In other threads, this class does nothing. The thread that creates
-    an instance must also close it.
+    Python allows handlers only in the main thread. In other threads, this class does nothing. Call `close` in the
+    thread that created the instance.
 
     children: returns the handles of the present children.
     """
@@ -495,6 +502,9 @@ class StackDumps:
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:
-    """Send the error that ends this child process to the parent. Do nothing if the parent has ended."""
+    """Send the error that ends this child process to the parent. Do nothing if the parent has ended.
+
+    text, user_error: as in `ChildFailed`.
+    """
     with contextlib.suppress(BrokenPipeError):
         connection.send(ChildFailed(text, user_error))

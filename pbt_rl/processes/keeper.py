@@ -62,9 +62,9 @@ KEPT_BYTES = 1 << 16
 """Maximum size of the last output that the keeper keeps in memory. A long crash trace fits."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
-"""Pause after a failed write to the log."""
+"""Pause after a failed write to the log, in seconds. Output of this time is missing in the log."""
 BATCH_SECONDS = 0.01
-"""Pause after a small read. The next read then collects many lines."""
+"""Pause after a small read, in seconds. The next read then collects many lines."""
 TERM_SECONDS = 1.0
 """Time limit for the end of descendants (except nested keepers) after SIGTERM, in seconds. SIGKILL follows."""
 KILL_SECONDS = 1.0
@@ -74,7 +74,11 @@ TIDY_SECONDS = 10.0
 
 
 class BoundedLog:
-    """Log file of bounded size for a child's output. Errors of the file are ignored. tail: last output, in memory."""
+    """Log file of bounded size for a child's output. Errors of the file are ignored.
+
+    path: path of the file. If it is empty, there is no file. label: written to the file whenever it is opened.
+    tail: last output, kept in memory.
+    """
 
     def __init__(self, path: str, label: str) -> None:
         self._path, self._label = path, label
@@ -84,7 +88,10 @@ class BoundedLog:
         self.tail = b""
 
     def write_to(self, path: str, label: str) -> None:
-        """Write to a log file from now on. The kept last output is written first. label: see `BoundedLog`."""
+        """Log to this file from now on. First write the output that is kept in memory to the file.
+
+        path, label: as in the constructor.
+        """
         self._path, self._label = path, label
         self._append(self.tail)
 
@@ -145,7 +152,7 @@ class Keeper:
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
-        """Run until all descendants have ended, or until their time limit.
+        """Run until all descendants have ended, or until the time limits for their end are over.
 
         Return the child's status, as `os.waitpid` returns it, or SIGKILL if the child has not ended.
         """
@@ -190,7 +197,7 @@ class Keeper:
         return len(data)
 
     def _reap(self) -> bool:
-        """Reap every ended child process of the keeper. Return True if a child process still runs."""
+        """Reap all ended child processes of the keeper. Return True if another child process still runs."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -264,7 +271,7 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def become_keeper() -> None:
-    """Name this process a keeper, and adopt its orphans."""
+    """Show this process as `pbt_rl-keeper` in the process list, and make it the subreaper of its descendants."""
     # The name has no blank, because Python splits /proc/self/stat at blanks.
     _prctl(_PR_SET_NAME, b"pbt_rl-keeper")
     adopt_orphans()
@@ -276,14 +283,20 @@ def adopt_orphans() -> None:
 
 
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Set the signal that this process gets when its parent ends. Exit now if the parent has already ended."""
+    """Make the kernel send the signal `number` to this process when its parent ends.
+
+    Exit immediately if the parent has already ended. parent: expected id of the parent process.
+    """
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_like(status: int) -> NoReturn:
-    """End as the child ended: with its exit code, or by its signal but without a core file."""
+    """End this process as the child ended: with the same exit code, or by the same signal (without a core file).
+
+    status: the child's status, as `os.waitpid` returns it.
+    """
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _prctl(_PR_SET_DUMPABLE, 0)

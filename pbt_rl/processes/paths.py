@@ -1,7 +1,7 @@
 """Import path of child processes. The last entry of the path is the working directory.
 
-The working directory contains the user's own modules. Other users may be able to write to this directory. Therefore, a
-file such as torch.py in the working directory must not replace an installed module.
+The working directory contains the user's own modules. It is last, because other users may be able to write to this
+directory: a file such as torch.py there must not replace an installed module.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ The heartbeat of a learner is in shared memory. The supervisor reads the heartbe
     main thread       a heartbeat per iteration of its loop, which waits at most 0.5 s for work
     trainer thread    a heartbeat per optimiser step and per command; no heartbeat while the trainer is idle
 
-In the modes sync and serial, a single thread writes both heartbeats. No lock is needed, because each cell has one
-writer. Exceptions: if several threads learn, all of them write the trainer's cells, with almost equal values. While a
-device simulator runs slow code, another thread writes the main thread's cell.
+In the modes sync and serial, a single thread writes both heartbeats. No lock is needed, because each cell usually has
+one writer. There are two exceptions. If several threads learn, all of them write the trainer's cells, with almost equal
+values. While a device simulator runs slow code, another thread writes the main thread's cell.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ MOST_SKIPPED = 256
 class AdaptivePoller:
     """Poller that waits for descriptors to become readable.
 
-    After 1, 2, 3, ... failed spins in a row, the next 1, 2, 4, ... waits block without spinning. Therefore, spinning
-    takes almost no time if answers are always late or the cores are busy.
+    A wait first spins for at most SPIN_NS, and then blocks. After 1, 2, 3, ... failed spins in a row, the next
+    1, 2, 4, ... waits block without spinning. Therefore, spinning takes almost no time if answers are always late or
+    the cores are busy.
+
+    fds: descriptors to wait for.
     """
 
     def __init__(self, *fds: int) -> None:
@@ -73,11 +76,12 @@ def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
 
 
 MAIN_NS, TRAINER_NS, TRAINER_BUSY = range(3)
-"""Cells: time of the main thread's heartbeat, time of the trainer's heartbeat, True if the trainer has work."""
+"""Indices of the cells. MAIN_NS, TRAINER_NS: times of the two heartbeats (`time.monotonic_ns`). TRAINER_BUSY: 1 if the
+trainer has work, otherwise 0."""
 
 
 class Heartbeat:
-    """Heartbeat of a learner in shared memory. fd: descriptor of SIZE bytes. The caller closes the descriptor."""
+    """Heartbeat of a learner in shared memory. fd: descriptor of SIZE bytes. This class does not close it."""
 
     SIZE = 64
 
@@ -104,8 +108,9 @@ class Heartbeat:
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: return the age of the main thread's heartbeat. If the trainer has work and its heartbeat is
-        older, return the age of the trainer's heartbeat.
+        """Supervisor: seconds since the main thread's last heartbeat.
+
+        If the trainer has work and the trainer's last heartbeat is older: seconds since the trainer's last heartbeat.
         """
         # `busy` is read before the trainer's time. Otherwise, work that starts between these reads would look overdue.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))

@@ -35,7 +35,7 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle these signals within the context. Do nothing in threads other than the main thread.
+    """Install a handler of these signals within the context. Do nothing in threads other than the main thread.
 
     Signals that the process ignores stay ignored. For example, `nohup` makes a process ignore SIGHUP, and a shell
     script makes background jobs ignore SIGINT.
@@ -79,7 +79,7 @@ class Presses:
 
 
 def _end_process(seconds: float) -> None:
-    """End this process without cleanup. Its end makes the kernel and the keepers kill its children."""
+    """End this process without cleanup. The kernel and the keepers then kill its children. seconds: for the message."""
     said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
     for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
         with contextlib.suppress(OSError, ValueError):  # a closed descriptor

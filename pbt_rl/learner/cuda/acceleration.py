@@ -1,4 +1,4 @@
-"""Acceleration of a learner: packing, CUDA graphs, page-locked memory. On a CPU, all calls run eagerly."""
+"""Acceleration of a learner: packing, CUDA graphs, page-locked memory. On a CPU, nothing is captured or locked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class Acceleration:
-    """CUDA acceleration of one learner."""
+    """CUDA acceleration of one learner. Call `packing`, `prepare`, `sampler`, `stepping` and `record` in this order."""
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -37,8 +37,8 @@ class Acceleration:
         """Return (fastest packing for this device, log line).
 
         values: hyperparameters of each slot.
-        connection: connection to the parent. If a capture breaks this process, the process restarts with the same
-        connection.
+        connection: connection to the parent. If a failed CUDA graph capture breaks this process, the process restarts
+        with the same connection.
         """
         try:
             return fastest_packing(setup, values)
@@ -89,10 +89,10 @@ class Acceleration:
         return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:
-        """Return the counts of replays. Key "turns": inference batches. Key "steps": optimiser steps."""
+        """Return the numbers of CUDA graph replays. Key "turns": inference batches. Key "steps": optimiser steps."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:
-        """Release the page locks. Otherwise, they would outlive the learner."""
+        """Release the page locks, because they would outlive this object."""
         if self._locks is not None:
             self._locks.release()

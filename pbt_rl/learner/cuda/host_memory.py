@@ -11,7 +11,7 @@ import torch
 
 
 def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Allocate zeroed host memory for copies from and to a device, page-locked if possible."""
+    """Allocate zeroed host memory for copies to and from a device. For a GPU, page-lock the memory if possible."""
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):
             return torch.zeros(shape, dtype=dtype, pin_memory=True)

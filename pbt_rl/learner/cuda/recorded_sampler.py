@@ -3,8 +3,8 @@
 All rollouts, frame stacks and recurrent states are in a few preallocated tensors. An inference batch uploads the steps
 and one index tensor, replays a graph, and waits for the download of the actions. Graphs are captured for 1, 2, 4, 8,
 16, 32 and 64 vector envs, up to the first size that holds all vector envs of the learner. Other batches are padded with
-a dummy vector env: three vector envs use the graph for 4. The dummy has separate rows in all tensors. Batches of more
-than 64 vector envs are split.
+a dummy vector env: three vector envs use the graph for 4. The dummy has separate entries in all tensors. Batches of
+more than 64 vector envs are split.
 
 Axes: M vector envs of an inference batch, P policies, b rows per policy and vector env, R = P * b rows of a vector env,
 B = M * b rows of a policy, A action components.
@@ -37,7 +37,10 @@ Step = tuple[SampledVectorEnv, Rollout | None]
 
 
 class _Bucket:
-    """Fixed input and output buffers for inference batches of one size."""
+    """Fixed input and output buffers for inference batches of one size.
+
+    vector_envs: size M of the batches. none: the INDICES indices of the dummy vector env.
+    """
 
     def __init__(
         self, vector_envs: int, memory: Memory, layouts: Mapping[str, ObsLayout], none: Sequence[int]
@@ -56,7 +59,7 @@ class _Bucket:
         self._none = list(none)
 
     def split(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """View the index tensor as (indices [INDICES, M], first [M, R])."""
+        """View the uploaded bytes as (indices [INDICES, M] int64, episode starts [M, R] bool)."""
         vector_envs, rows = self.action.shape[:2]
         end = INDICES * vector_envs * 8
         return places[:end].view(torch.int64).view(INDICES, vector_envs), places[end:].view(torch.bool).view(
@@ -64,7 +67,10 @@ class _Bucket:
         )
 
     def fill(self, steps: Sequence[Step]) -> None:
-        """Start the upload of steps. Mailboxes do not change during the upload, because actors wait for actions."""
+        """Start the upload of at most M steps, and pad them with the dummy vector env.
+
+        Mailboxes do not change during the upload, because the actors wait for actions.
+        """
         indices, first = (x.numpy() for x in self.split(self.on_host))
         indices[:, len(steps) :] = np.array(self._none)[:, None]
         for m, (vector_env, following) in enumerate(steps):
@@ -93,7 +99,7 @@ class RecordedSampler(Sampler):
         self.replays = Replays("inference batches", recorder_of(pack.device))
 
     def record_inference_batches(self) -> None:
-        """Capture graphs of all needed sizes with dummy steps only, without changing the training state.
+        """Capture graphs of all needed sizes. Only dummy steps are run, so the training state stays unchanged.
 
         Call this before another thread uses the device, because the thread's first calls would break a capture.
         """
@@ -204,7 +210,7 @@ class RecordedSampler(Sampler):
         return x_MPb.transpose(0, 1).reshape(policies, vector_envs * envs, *shape)
 
     def _parted(self, x_PB: Tensor) -> Tensor:
-        """Reshape [P, B, ...] to [M, R, ...]."""
+        """Reshape [P, B, ...] to [M, R, ...]: the inverse of `_joined`."""
         rows, (policies, columns, *shape) = self.memory.states.shape[1], x_PB.shape
         envs = rows // policies
         x_PMb = x_PB.reshape(policies, columns // envs, envs, *shape)

@@ -31,10 +31,13 @@ Replay = Callable[[], None]
 
 
 class Recorder(Protocol):
-    """Capture interface of a device."""
+    """Protocol for capturing programs as CUDA graphs on one device."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        """Run a program eagerly on the capture stream. watched: check whether the program can be captured."""
+        """Run a program eagerly on the capture stream.
+
+        watched: check whether the program can be captured. If it cannot, `record` raises RuntimeError.
+        """
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
         """Capture a program without running it. Return the replay function.
@@ -55,7 +58,7 @@ class NotRecordedError(RuntimeError):
 
 
 class Recording:
-    """Program and its CUDA graph, if captured. generators: random generators that the program draws from."""
+    """Program, and its CUDA graph after the capture. generators: random generators that the program draws from."""
 
     def __init__(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> None:
         self._program, self._generators = program, generators
@@ -68,11 +71,11 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Replay the program if it was captured. Otherwise, run it eagerly, or capture and replay it in run RUNS.
+        """Run the program: eagerly in the first two runs, by replay from the third run (RUNS) on.
 
-        Without a recorder, a program that was not captured always runs eagerly.
+        The third run first captures the program. Without a recorder, a program that was not captured runs eagerly.
 
-        Raises NotRecordedError if the capture fails.
+        Raises NotRecordedError if the capture fails. The program has then not run.
         """
         if self._replay is not None:
             self._replay()
@@ -91,13 +94,14 @@ class Recording:
 
 @dataclass
 class Replays:
-    """Recorder of several programs, with the total numbers of their runs and replays."""
+    """Recorder that several programs share, with the total numbers of their runs and replays."""
 
     what: str
     """Name of the programs in messages."""
     recorder: Recorder | None
     """None: programs run eagerly unless they were captured before."""
     runs: int = 0
+    """Number of all runs, eager or replayed."""
     replayed: int = 0
     why_not: str = ""
     """Error of the last failed capture. Empty if no capture failed."""
@@ -146,6 +150,7 @@ WAITING = frozenset(
 )
 """Operations that synchronise, because the host reads the result or the shape of the result."""
 INDEXING = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
+"""Operations that synchronise if an index is a mask or in host memory."""
 
 
 _REFUSED = "which cannot be captured"
@@ -207,7 +212,7 @@ _BROKEN: list[torch.cuda.CUDAGraph] = []
 
 
 def broken() -> bool:
-    """True if a capture could not be ended. This process cannot capture again."""
+    """True if a CUDA graph capture could not be ended. This process can then not capture again."""
     return bool(_BROKEN)
 
 

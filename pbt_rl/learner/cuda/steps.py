@@ -1,7 +1,7 @@
 """Optimiser steps captured as CUDA graphs.
 
-A replay repeats calls on fixed memory. Therefore, samples and the order of samples are copied to fixed buffers.
-Changes of hyperparameters, weights or members need no new capture.
+A replay of a CUDA graph repeats calls on fixed memory. Therefore, samples and the order of samples are copied to fixed
+buffers. Changes of hyperparameters, weights or members need no new capture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class RecordedStepping(Stepping):
         return RecordedSteps(span, program, log, number, self)
 
     def stage(self, samples: Samples) -> Samples:
-        """Copy samples to the fixed buffers. Observations are not copied, because their memory is already fixed."""
+        """Copy samples to the fixed buffers, and return the buffers.
+
+        Observations are not copied, because their memory is already fixed. All calls need the same shapes.
+        """
         if self.samples is None:
             tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
             replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
@@ -88,7 +91,7 @@ class RecordedSteps(Steps):
         """Do not release the samples: replays of the CUDA graph read the same buffers."""
 
     def _one(self, size: int) -> None:
-        """Run the optimiser step whose number is in `_step_1`, and increment this number."""
+        """Run the optimiser step whose number is in `_step_1`, and increment this number. size: rows per policy."""
         samples = self._stepping.samples
         assert samples is not None, "load_batch must be called first"
         if size < samples.valid.shape[2]:

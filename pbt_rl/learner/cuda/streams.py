@@ -1,8 +1,8 @@
 """Separate CUDA streams for the acting and the learning thread.
 
-Kernel launches are asynchronous: the device may run a kernel after the launch has returned. Therefore, locks between
-the threads are not enough. The learning stream *stages* the published weights, and the acting stream *takes* the staged
-weights. Each stream waits for the mark (a CUDA event) of the other stream.
+Kernel launches are asynchronous: the device may run a kernel after the launch has returned. Therefore, locks cannot
+order the two threads' work on the device. The learning stream *stages* the published weights, and the acting stream
+*takes* the staged weights. Each stream waits for the mark (a CUDA event) of the other stream.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class StagedServing(Serving):
     The learning thread calls `publish`, which writes new weights (a publication) to a staging copy. The acting thread
     calls `take`, which copies the publication to the acting weights.
 
-    `take` skips a publication that is incomplete on the device. Otherwise, inference would wait for all queued
-    optimiser steps. If the weights of a slot were replaced, `take` makes the acting stream wait for the publication,
-    because the slot's next rollout must not start with the former weights.
+    `take` skips a publication that is incomplete on the device, because inference would otherwise wait for all queued
+    optimiser steps. There is one exception: if the weights of a slot were replaced, `take` makes the acting stream wait
+    for the publication. The slot's next rollout must not start with the former weights.
 
     There are two staging copies, because learning must not wait for acting: `publish` writes to one copy while `take`
     reads the other copy.

@@ -102,7 +102,7 @@ def _seconds_of_batch(pack: Pack, setup: LearnerSetup) -> float:
 
 
 def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
-    """Return a function that runs an inference batch on synthetic observations."""
+    """Return a function that runs an inference batch on synthetic observations. rows: rows of each policy."""
     shape = (pack.num_policies, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
     first = torch.zeros(shape, dtype=torch.bool, device=pack.device)
@@ -144,9 +144,9 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the seconds of the fastest of a few runs, including a synchronisation.
+    """Return the seconds of the fastest of a few runs. Each run includes a synchronisation.
 
-    CUDA graphs are used if possible, as in learning.
+    CUDA graphs are used if possible, as in learning. compute: returns a scalar tensor on the device.
     """
     result = torch.zeros((), device=device)
 

@@ -1,4 +1,6 @@
-"""Values of the final observations of truncated episodes, for simulators with same-step resets.
+"""Values of the final observations of truncated episodes, for simulators.
+
+A simulator resets a row in the step that ends its episode. It may return the episode's final observation separately.
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
@@ -58,9 +60,9 @@ class FinalObservations:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return the bootstrap values [P, T, b], of which only the values at time limits are used. Reset the storage.
+        """Return the bootstrap values [P, T, b]. Reset the storage. Only the values at time limits are used.
 
-        value_PTB: value of the observation before each step.
+        value_PTB: [P, T, b], value of the observation before each step.
         """
         if not self.obs or nowhere(self._at >= 0):
             return value_PTB

@@ -1,6 +1,6 @@
 """Rollouts of device simulators, in the memory layout of a batch.
 
-Axes: P policies, T steps, b rows of a policy, S recurrent state.
+Axes: P policies, G policies of one group, T steps, B = b rows of a policy, S recurrent state.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class BatchInPlace(Batch):
     """Batch whose observations are views of a rollout. Frame stacking is not supported."""
 
     stored: Mapping[str, ObsLayout]
+    """Storage layouts of the observations."""
     views: Mapping[str, Tensor]
     """Stored observations, name -> [P, T or more, B, ...]."""
 
@@ -33,7 +34,10 @@ class BatchInPlace(Batch):
         return self.stored
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return observations as views, or copy them to `into` and return `into`."""
+        """Return the observations of these slots, name -> [G, T, B, ...], as views of the rollout.
+
+        into: if given, copy the observations to these tensors, and return `into`. Missing tensors are allocated.
+        """
         views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
         if into is None:
             return views
@@ -53,8 +57,8 @@ def batch_in_place(
 ) -> BatchInPlace:
     """Create a batch of views, without a copy.
 
-    Resets are same-step: every transition of a usable policy is valid, and episode starts (`first`) only zero the
-    recurrent state.
+    The simulator resets a row in the step that ends its episode. Therefore every transition of a usable policy is
+    valid, and episode starts (`first`) only zero the recurrent state.
 
     obs: observations, name -> [P, T or more, B, ...], single frames.
     fields: other rollout fields, name -> [P, T or T+1, B, ...] (`state`: [P, B, S]).

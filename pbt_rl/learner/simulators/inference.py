@@ -29,7 +29,14 @@ Given = dict[str, Tensor]
 
 
 class Inference:
-    """Inference and storage of steps. The sampler sets the episode statistics `rounds` after the first step."""
+    """Inference of a pack's policies in a device simulator, and storage of each step in a rollout.
+
+    Call `begin_rollout`, then `act` and `take` for each step, then `end`.
+
+    rollout: buffer that is filled. final_obs: storage of observations at time limits.
+    recorder: captures CUDA graphs. None: all calls run eagerly.
+    rounds: episode statistics. Set this attribute after the first step of the simulator, before `take`.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,10 @@ class Inference:
         self._t_1.zero_()
 
     def act(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Store observations, run inference, and return actions for the simulator, [R, A]. obs: name -> [R, ...]."""
+        """Store observations, run inference, and return the simulator's actions, [R, A]. obs: name -> [R, ...].
+
+        With CUDA graphs, the next call overwrites the returned tensor.
+        """
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
         self._run(self._acting, self._act)
@@ -69,7 +79,7 @@ class Inference:
         return self._action
 
     def take(self, step: SimulatorStep) -> None:
-        """Store the results of a simulator step."""
+        """Store the results of a simulator step, and count its episodes."""
         given = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
         if step.objective is not None:
             given["objective"] = step.objective
@@ -83,10 +93,10 @@ class Inference:
         self._t += 1
 
     def end(self, obs: Mapping[str, Tensor]) -> None:
-        """Store the observations after the last step, and the values of these observations.
+        """Store the observations after the last step, and the network's values of these observations.
 
-        Actions are sampled, too, and discarded. `Sampler` does the same at the end of a rollout, so that both use the
-        random generator in the same way.
+        Also draw actions and discard them, because `Sampler` draws actions for these observations, too. The random
+        generators of both samplers then stay equal. obs: name -> [R, ...].
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
         first = self._rollout.fields["first"][:, -1]
@@ -148,7 +158,7 @@ class Inference:
     # -- capture ------------------------------------------------------------------------------------------------
 
     def _give(self, places: Given, given: Given) -> None:
-        """Provide the inputs of a program in `places`: the given tensors, or (CUDA graphs) copies in fixed memory."""
+        """Put the inputs of a program into `places`: the given tensors, or with CUDA graphs copies in fixed memory."""
         if self._recorder is None or not places:
             places.clear()
             places.update(given if self._recorder is None else {name: x.clone() for name, x in given.items()})

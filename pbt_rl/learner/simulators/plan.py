@@ -21,6 +21,8 @@ def lay_out(
     """Plan one simulator per device. Raises ConfigError if a batch cannot be split into the minibatches.
 
     By default, the number of rows is chosen to fill --learner.batch.
+
+    members: ids of each device's members. slots: number of slots of each device.
     """
     rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
@@ -45,7 +47,7 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that the options suit a device simulator, or an environment that actors step. Raises ConfigError."""
+    """Check that the options suit the environment, which is a device simulator or not. Raises ConfigError if not."""
     if not spec.simulator:
         rows = config.rows
         require(not rows, "rows", rows, "--rows is for device simulators. Use --envs-per-vector-env")

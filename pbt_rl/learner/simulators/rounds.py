@@ -1,6 +1,7 @@
 """Episode statistics of device simulators: means over row groups, without an object per episode.
 
-Axes: P slots, b rows of a policy, R = P * b, C columns of sums, N rounds, G row groups.
+Axes: P slots, b rows of a policy, R = P * b, G row groups of a policy, C statistics of an episode (LEADING and the
+simulator's), N entries of `Rounds.totals` (see APART).
 
 A row group consists of b / G rows of one policy. A round of a row group has one episode per row: the row's first
 episode that *starts* after the start of the round. When all these episodes have ended, their means are added to
@@ -21,6 +22,7 @@ from torch import Tensor
 WAITS, PLAYS, DONE = range(3)
 """Stage of a row in the current round: WAITS before its episode, PLAYS during its episode, DONE after it."""
 LEADING = ("objective", "shaped_return", "length_steps")
+"""Statistics of every episode. Statistics of the simulator follow."""
 APART = 3
 """Number N of entries of `Rounds.totals` per row group: the first two rounds, and the sum of all further rounds."""
 
@@ -49,6 +51,8 @@ class Rounds:
     ) -> None:
         """Start the first rounds.
 
+        rows: rows b of a policy, a multiple of `groups`. groups: number G of row groups of a policy.
+        stats: names of the simulator's statistics.
         begun: True if the first round has the first episode of each row. False: the second episode of each row.
         """
         assert rows % groups == 0
@@ -74,7 +78,7 @@ class Rounds:
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def open_rounds(self, slot: int) -> None:
-        """Start new rounds in a slot, without the running episodes. Reset the slot's totals."""
+        """Start a new round in each row group of a slot. Running episodes do not count. Reset the slot's totals."""
         self._stage[slot] = 1 - self._goes_on[slot]  # PLAYS or WAITS
         self._done[slot] = 0
         self._ended[:, slot] = 0
@@ -83,7 +87,11 @@ class Rounds:
     def step(
         self, objective: Tensor, reward: Tensor, ended: Tensor, stats: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Add one step of all rows. Each argument, and each statistic, is [R]."""
+        """Add one step of all rows.
+
+        objective, reward: float32 [R]. ended: bool [R], True if an episode of the row ended with this step.
+        stats: statistic -> [R], read only in rows whose episode ended.
+        """
         for total, x in zip(self.sums[:2], (objective, reward), strict=True):
             torch.addcmul(x.view(self._by_group), total, self._goes_on, out=total)
         self.sums[2].mul_(self._goes_on).add_(1)
@@ -118,9 +126,9 @@ class Rounds:
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the number of rounds of each entry [N, P, G], and the mean of each statistic [C, N, P, G].
 
-        A mean is over the rounds of the entry. The mean of no rounds is NaN.
+        A mean is over the rounds of the entry. If the entry has no rounds, the mean is NaN.
 
-        totals: copy of the attribute `totals`.
+        totals: copy of the attribute `totals` on the host.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

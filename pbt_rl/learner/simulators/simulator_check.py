@@ -4,7 +4,7 @@ Two policies act in one simulator. The main run has default shaping weights for 
 the second policy. If there are shaping weights, the main run is compared with two runs of the same seed and actions: a
 repetition, and a run with default weights for both policies.
 
-Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
+Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps, A action components.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt
 
 @dataclass
 class Played:
-    """Results of one run."""
+    """Record of one run of the simulator."""
 
     rewards: list[Tensor] = field(default_factory=list)
     """T tensors [R]: rewards of each step."""
@@ -93,7 +93,10 @@ def _place() -> str:
 def check_rows(
     env_id: str, options: lookup.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
-    """Run all checks. Return errors and warnings. steps: total number of steps over all rows."""
+    """Run all checks of a device simulator. Return (errors, warnings), one text per finding.
+
+    steps: total number of steps over all rows. device: device of the simulator, such as "cuda:0".
+    """
     defaults = list(spec.shaping.values())
     others = [2 * value or 1.0 for value in defaults]
     each = max(1, min(STEPS, steps // (POLICIES * ENVS)))
@@ -216,7 +219,7 @@ UNREAD = "the weights had no effect on any reward: read them at every step"
 
 
 def _of_weights(main: Played, again: Played, usual: Played) -> tuple[list[str], list[str]]:
-    """Check the effect of shaping weights by comparing runs. Return errors and warnings.
+    """Check the effect of shaping weights by comparing runs. Return (errors, warnings).
 
     main, again: two equal runs, with other weights for the second policy than for the first policy.
     usual: run with default weights for both policies.

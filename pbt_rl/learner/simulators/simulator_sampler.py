@@ -5,8 +5,8 @@
     waits for    the device, once per rollout (a simulator may wait more often)
     runs in      the learner's thread (sync and serial modes)
 
-Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G row groups of a policy, N
-rounds of a row group (`rounds.py`).
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G row groups of a policy, C
+statistics, N entries of `Rounds.totals`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ half an hour by default, because the first step may compile."""
 class DeviceShaping:
     """Shaping of the slots as a tensor for the simulator, with the interface of `ShapingTable`.
 
-    changed: called after each write, with the written slot.
+    weights_PK: float32 [P, K], the tensor. changed: called after each write, with the written slot.
     """
 
     def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
@@ -64,7 +64,7 @@ class DeviceShaping:
         return self._table.shaping_version
 
     def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
-        """Set the shaping of a slot. The next step of the simulator uses the new shaping."""
+        """Set the shaping of a slot. The next step of the simulator uses the new shaping. values: name -> weight."""
         self._table.write(slot, version, values)
         self._upload(slot, values)
         self.changed(slot)
@@ -82,7 +82,7 @@ class DeviceShaping:
 class SimulatorSampler:
     """Sampler of one simulator of R rows.
 
-    A call of `run_inference` that returns True has filled a complete rollout. Commands wait until the call returns.
+    If a call of `run_inference` returns True, it has filled a complete rollout. Commands wait until the call returns.
 
     beat: records a heartbeat.
     give_up: called from another thread, with an error message, if the simulator hangs at its start.
@@ -136,7 +136,7 @@ class SimulatorSampler:
         return self._inference.rounds is not None
 
     def rollouts(self) -> list[InPlaceRollout]:
-        """Return a list that contains the only rollout."""
+        """Return a list of the single rollout buffer, which is used again for each rollout."""
         return [self.rollout]
 
     @property
@@ -158,7 +158,10 @@ class SimulatorSampler:
             self._inference.rounds.open_rounds(slot)
 
     def run_inference(self) -> bool:
-        """Fill a rollout. Return False instead if all slots are empty or the last rollout waits for learning."""
+        """Fill a rollout, and return True. If all slots are empty or the last rollout waits for learning, return False.
+
+        Raises RunFailed if a step of the simulator fails, and ConfigError or EnvSetupError if its results are wrong.
+        """
         shared = self._shared
         if shared.full or not any(shared.pack.slot_members):
             return False
@@ -209,7 +212,7 @@ class SimulatorSampler:
     def _make_rounds(self, step: SimulatorStep) -> Rounds:
         """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics.
 
-        Raises ConfigError for more than MOST_STATS statistics, or if the simulator must return an objective.
+        Raises ConfigError for more than MOST_STATS statistics, or if a required objective is missing.
         """
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
@@ -223,8 +226,8 @@ class SimulatorSampler:
     def _may_take_long(self, what: str) -> Iterator[None]:
         """Record heartbeats in another thread while slow code runs in the context.
 
-        If the code takes longer than FIRST_STEP times `learner_timeout_seconds`, call `give_up`, which ends the learner
-        with a user error, but does nothing in serial mode.
+        If the code takes longer than FIRST_STEP times `learner_timeout_seconds`, call `give_up`. That function ends the
+        learner with a user error, but does nothing in serial mode. what: name of the code, for the message.
         """
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
