@@ -45,10 +45,10 @@ def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tupl
 def n_step_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute n-step returns in reward units, and advantages divided by the return scale.
+    """Return (n-step returns in reward units, advantages divided by the return scale), [G, T, B] each.
 
-    Both use the value predictions of the current weights. The bootstrap value after the last step is
-    `last_value`, which is not recomputed for each minibatch.
+    G: policies of a group. Both results use the value predictions of the current weights. The bootstrap value after
+    the last step is `s.last_value`, which is not recomputed for each minibatch.
     """
     gamma = hypers["gamma"]
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
@@ -68,6 +68,8 @@ def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
 
     With a recurrent core a rollout has 20 steps, because a core needs longer sequences. A learning rate in the recipe
     is multiplied by RATE_FACTOR.
+
+    env_recipe, result: dotted option -> value, such as "learner.rollout".
     """
     steps = 5 if env_recipe.get("model.core", "none") == "none" else 20
     rate = env_recipe.get("hypers.learning_rate")

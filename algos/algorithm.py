@@ -42,15 +42,17 @@ class Present(NamedTuple):
 
 
 class LossInputs(NamedTuple):
-    """Samples [N] of one policy; values and targets are in normalised units.
+    """Inputs of a loss: samples of one policy, [N] each. N = T * B (steps * rows).
 
-    The `old` fields come from the behaviour policy. If `UpdateSettings.proximal` is set, the `old` fields come from the
-    policy before the update.
+    `value`, `old_value` and `target` are divided by the return scale. `advantage` is as `Algorithm.targets` or
+    `Algorithm.fixed_advantage` returns it. `old_log_prob` and `old_value` come from the behaviour policy, or from the
+    policy before the update if `UpdateSettings.proximal` is set.
     """
 
     log_prob: Tensor
     """Log probability under the current policy. `log_prob`, `entropy` and `value` have gradients."""
     entropy: Tensor
+    """Entropy of the current policy, in nats"""
     value: Tensor
     advantage: Tensor
     target: Tensor
@@ -78,7 +80,8 @@ class UpdateSettings:
     optimiser step and the rest of the batch. None: no early stopping."""
     distribution: Distribution
     proximal: bool = False
-    """True: the `old` fields of a loss come from the policy before the update, at the cost of one forward pass."""
+    """True: the `old` fields of `LossInputs` come from the policy before the update. This costs one forward pass per
+    batch."""
     off_policy: bool = False
     """True if rollouts may come from older weights. `Samples.last_value` is then recomputed for each batch."""
 
@@ -108,9 +111,9 @@ class Auxiliary:
     """Auxiliary loss on replayed segments, optimised in the same steps as the main loss."""
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
-    """(network, segments of each draw, hyperparameters, return scale) of one policy -> (0-d loss, statistics). The loss
-    is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis:
-    [L steps, S segments, ...]."""
+    """(network, one `Segments` per entry of `replay.draws`, hyperparameters, return scale) of one policy -> (0-d loss,
+    statistics). The loss is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have
+    no policy axis: [L steps, S segments, ...]."""
     hypers: tuple[str, ...]
     """Hyperparameters that `loss` reads."""
     replay: ReplaySpec
@@ -126,7 +129,7 @@ class Algorithm:
     loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
     """Returns the 0-d loss of one policy, and statistics. Each statistic is reported under its name."""
     targets: Callable[[Samples, Hypers, Present, UpdateSettings], tuple[Tensor, Tensor]]
-    """Returns value targets (reward units) and advantages of a minibatch, [G, T, B]."""
+    """Returns (value targets in reward units, advantages) of a minibatch, [G, T, B] each."""
     optimizer: Optimizer
     loss_hypers: tuple[str, ...]
     """Hyperparameters that `loss` or `backward` reads."""
@@ -138,9 +141,9 @@ class Algorithm:
     """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE are read only if a run uses
     V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
-    """Returns advantages [G, T, B] for all epochs over a batch. If the function returns advantages and
-    the network has no recurrent core, the batch is split into minibatches of single steps. If the field is None or the
-    function returns None, `targets` runs for each minibatch."""
+    """Returns advantages [G, T, B] in reward units, for all epochs over a batch. The value targets are then the stored
+    values plus these advantages. If the network also has no recurrent core, the batch is split into minibatches of
+    single steps. If the field is None or the function returns None, `targets` runs for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
@@ -170,7 +173,10 @@ class Algorithm:
         return None
 
     def reads(self, *, use_vtrace: bool) -> set[str]:
-        """Return the names of all hyperparameters that the algorithm reads or declares."""
+        """Return the names of all hyperparameters that the algorithm reads or declares.
+
+        use_vtrace: True if the run uses V-trace.
+        """
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
         unused = () if use_vtrace or self.fixed_advantage is None else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)
@@ -178,7 +184,10 @@ class Algorithm:
         return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary, own)
 
     def check(self) -> None:
-        """Check the types of most fields, because users write algorithms. Raises ValueError."""
+        """Raise ValueError if a field has a wrong type, or if both `backward` and `auxiliary` are set.
+
+        Most fields are checked, because users write algorithms.
+        """
         functions = ["recipe", "network", *(() if self.backward else ("loss", "targets"))]
         functions += [name for name in ("fixed_advantage", "backward") if getattr(self, name) is not None]
         texts = (list, tuple, set, frozenset)

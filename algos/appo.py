@@ -1,7 +1,7 @@
 """APPO: asynchronous PPO, on rollouts that older weights may have sampled.
 
-The ratio is clipped (Schulman et al. 2017), and the value as in the authors' reference implementation. Advantages come
-from GAE or are corrected by V-trace (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
+The ratio is clipped (Schulman et al. 2017). The value is clipped as in the authors' reference implementation.
+Advantages come from GAE or V-trace (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
 By default, the clip is centred on the policy before the update (Hilton, Cobbe and Schulman 2022, "Batch size-invariance
 for policy optimization", section 2). An importance weight then corrects for the older behaviour policy. With a clip
@@ -139,8 +139,10 @@ def _by_tensors(
 class _ByKernel(torch.autograd.Function):
     """`ppo_loss` and its gradients as one CPU kernel instead of a hundred tensor operations.
 
-    Inputs: log_prob, entropy, value and valid [..., N]; the other fields of `LossInputs` as `fixed` [5, ..., N];
-    coefficients [5, ...].
+    Axes: ... policies (no axis, or one under vmap), N samples of a policy.
+
+    Inputs: log_prob, entropy, value and valid [..., N]. fixed [5, ..., N]: old_log_prob, old_value, acting_log_prob,
+    target and advantage. coefs [5, ...]: the coefficients in the order of the arguments of `ppo_loss`.
     Outputs: loss [...], STATISTICS [6, ...], gradients [3, ..., N] of log_prob, entropy and value.
     """
 
@@ -195,9 +197,9 @@ def _ppo(
     means: NDArray[np.float32],
     slopes: NDArray[np.float32],
 ) -> None:
-    """Compute the loss, statistics and gradients of `_ByKernel`. Sums are float64.
+    """Write loss, STATISTICS (`means`) and gradients (`slopes`) of P policies. Sums are float64.
 
-    valid: [P, N].
+    Shapes: as in `_ByKernel`, with the axis P in place of "...".
 
     Let r = ratio - 1, w = importance * A, and n the number of valid samples; d r / d log_prob = r + 1. Gradients:
 
@@ -258,14 +260,14 @@ def _ppo(
 
 
 def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[Tensor, Stats]:
-    """Compute `ppo_loss`, with advantages normalised per minibatch if the settings enable it."""
+    """Compute `ppo_loss`. Normalise advantages per minibatch if `settings.normalize_advantage` is set."""
     if settings.normalize_advantage:
         s = s._replace(advantage=normalize_advantage(s.advantage, s.valid))
     return ppo_loss(s, **hypers)
 
 
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Compute GAE from the values of the samples, [G, T, B].
+    """Return GAE advantages from the stored values, [G, T, B] in reward units. G: policies of a group.
 
     With V-trace, return None, because V-trace needs the current policy.
     """
@@ -279,9 +281,10 @@ def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor
 def vtrace_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute V-trace targets and advantages from current values.
+    """Return (V-trace targets, advantages) from current values, [G, T, B] each, in reward units.
 
-    The bootstrap value after the last step is `last_value`, which is not recomputed for each minibatch.
+    G: policies of a group. The bootstrap value after the last step is `s.last_value`, which is not recomputed for each
+    minibatch.
     """
     names = ("gamma", "gae_lambda", "vtrace_rho", "vtrace_c", "unroll")
     gamma, lam, rho_limit, c_limit, unroll = (hypers[name] for name in names)

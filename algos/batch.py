@@ -1,7 +1,7 @@
 """Batches (concatenated rollouts on the device), and the samples of a batch that a group of policies learns from.
 
 Axes: P policies, G policies of one group, T steps, k rollouts of b rows per policy, B rows of a policy (B = k * b), S
-recurrent state.
+size of the recurrent state. In `Segments`: L steps, S segments.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Segments(NamedTuple):
     first: Tensor
     """[P, L+1, S] bool: the observation is the first of an episode"""
     valid: Tensor
-    """[P, L, S] bool: True until the first reset after the segment's start. All False if the replay has no segment"""
+    """[P, L, S] bool: True until the first reset after the segment's start. All False for a policy for which the replay
+    has no segment"""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
-        """Apply a function to every tensor."""
+        """Return a copy in which `change` was applied to every tensor."""
         return Segments({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
 
     def tensors(self) -> list[Tensor]:
@@ -50,10 +51,10 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Transitions of k rollouts, on the device. The rollouts are side by side on axis B = k b.
+    """Transitions of k rollouts, on the device. The rollouts are side by side on axis B = k * b.
 
-    Fields are [P, T, B, ...]. Fields that also have the step after the last step are [P, T+1, B, ...] (see
-    `Transitions`). `state` is [P, B, S], S: size of the recurrent state.
+    Fields are [P policies, T steps, B, ...]. Fields that also have the step after the last step are [P, T+1, B, ...]
+    (see `Transitions`). `state` is [P, B, S], S: size of the recurrent state. b: rows of a policy in one rollout.
     """
 
     rollouts: Sequence[Rollout]
@@ -75,9 +76,9 @@ class Batch(Transitions[Tensor]):
         return self.rollouts[0].layouts
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return the observations of these slots, [G, T, B, ...], with stacked frames (`ObsLayout.stored`).
+        """Return the observations of the slots in `span`, [G, T, B, ...], with stacked frames (`ObsLayout.stored`).
 
-        into: destination tensors by name. Missing tensors are allocated and added.
+        span: G consecutive slots. into: destination tensors by name. Missing tensors are allocated and added.
         """
         places = {} if into is None else into
         for name, layout in self.layouts.items():
@@ -88,7 +89,7 @@ class Batch(Transitions[Tensor]):
         return places
 
     def last_obs(self, span: slice) -> dict[str, Tensor]:
-        """Return the observations of these slots after the last step, [G, 1, B, ...], with stacked frames."""
+        """Return the observations after the last step, [G, 1, B, ...], with stacked frames. span: G slots."""
         found = {}
         for name, layout in self.layouts.items():
             parts = []
@@ -104,7 +105,7 @@ class Batch(Transitions[Tensor]):
         return found
 
     def last_state(self, span: slice) -> Tensor:
-        """Return the recurrent state before the observations of `last_obs`, [G, B, S]."""
+        """Return the recurrent state that the network receives with `last_obs`, [G, B, S]. span: G slots."""
         return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
@@ -117,7 +118,10 @@ class Batch(Transitions[Tensor]):
         return place.transpose(0, 1) if in_turns else place
 
     def _put(self, rollout: Rollout, name: str, span: slice, k: int, place_GTB: Tensor) -> None:
-        """Write the observations of rollout k for these slots to the rollout's columns of `place_GTB`."""
+        """Copy one observation of rollout number k into this rollout's rows (axis B) of `place_GTB`.
+
+        span: slots to copy. name: name of the observation.
+        """
         kept_SPb = rollout.obs[name].unflatten(1, (-1, self.envs))
         steps, columns = place_GTB.shape[1], slice(k * self.envs, (k + 1) * self.envs)
         here_TGb = place_GTB.transpose(0, 1)[:, :, columns]
@@ -141,7 +145,10 @@ class Batch(Transitions[Tensor]):
 def make_batch(
     rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
 ) -> Batch:
-    """Concatenate k rollouts into a batch. usable_PK[p, k]: True if policy p may learn from rollout k."""
+    """Concatenate rollouts into a batch on `device`.
+
+    policies: P. usable_PK[p, k]: True if policy p may learn from rollout k.
+    """
     envs = rollouts[0].rows // policies
 
     host: dict[str, NDArray[Any]] = {}
@@ -164,14 +171,18 @@ def make_batch(
 
 @dataclass(frozen=True, eq=False)
 class Samples(Transitions[Tensor]):
-    """Samples of a group from a batch or minibatch, with fields of shape [G, T, B, ...] (`state`: [G, B, S])."""
+    """Samples of G policies from a batch or minibatch, with fields of shape [G, T, B, ...] (`state`: [G, B, S]).
+
+    T: steps. B: rows of a policy. S: size of the recurrent state.
+    """
 
     obs: dict[str, Tensor]
     """Observations with stacked frames (`ObsLayout.stored`)"""
     valid: Tensor
+    """[G, T, B] bool: True if the policy may learn from the step"""
     last_value: Tensor
-    """[G, B], value of the observation after the last step: under the weights before the update if
-    `UpdateSettings.off_policy` is set, otherwise under the weights that acted."""
+    """[G, B], value of the observation after the last step, in reward units. It comes from the weights before the
+    update if `UpdateSettings.off_policy` is set, and from the weights that acted if not."""
     final_value: Tensor | None = None
     """[G, T, B], in reward units: value of the final observation where `truncated`. None if resets are next-step."""
     proximal: Tensor | None = None
@@ -184,7 +195,7 @@ class Samples(Transitions[Tensor]):
 
     @classmethod
     def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
-        """Select a group's slots from a batch. obs_into: destination tensors of the observations, by name."""
+        """Select slots from a batch. span: G consecutive slots. obs_into: see `into` of `Batch.obs`."""
         parts = {}
         for name, spec in FIELDS.items():
             part = getattr(batch, name)[span]
@@ -201,7 +212,7 @@ class Samples(Transitions[Tensor]):
     def with_final_values(self, gamma_G: Tensor) -> Samples:
         """Replace truncations that have a `final_value` by terminations with reward r + gamma * final_value.
 
-        Code that computes returns therefore needs no special case for final values.
+        Code that computes returns therefore needs no special case for final values. gamma_G: discount of each policy.
         """
         if self.final_value is None:
             return self
@@ -212,7 +223,7 @@ class Samples(Transitions[Tensor]):
 
     @property
     def old_log_prob(self) -> Tensor:
-        """Log probability under the policy that is the centre of the trust region."""
+        """[G, T, B], log probability of the action under the policy that is the centre of the trust region."""
         return self.log_prob if self.proximal is None else self.proximal
 
     def parts(self, number: int) -> list[Samples]:
@@ -227,7 +238,7 @@ class Samples(Transitions[Tensor]):
         return self._each(lambda x: x[:, :, rows], lambda x: x[:, rows])
 
     def columns(self, index: Tensor) -> Samples:
-        """Select these rows of every policy."""
+        """Select the rows `index` (1-D int64, positions on axis B), the same rows for every policy."""
         return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
 
     def single_steps(self) -> Samples:

@@ -20,7 +20,10 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Interface of a recurrent core, called like `GruCore.forward`. size: width of the output features."""
+    """Interface of a recurrent core, called like `GruCore.forward`.
+
+    state_size: S. size: width of the output features.
+    """
 
     state_size: int
     size: int
@@ -44,7 +47,10 @@ class GruCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
+        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32).
+
+        x: features [T, B, F]. Other arguments: see `PolicyNet.forward`.
+        """
         hidden, out = state_BS, []
         steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
         for projected, first, cut in steps:
@@ -74,7 +80,10 @@ class LstmCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
+        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32).
+
+        x: features [T, B, F]. Other arguments: see `PolicyNet.forward`.
+        """
         state, out = state_BS, []
         steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
         for projected, first, cut in steps:
@@ -97,7 +106,10 @@ def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
 
 
 class StackedCore(Core):
-    """Stack of cores, from input to output. The state is the concatenation of the states of all cores."""
+    """Stack of cores, from input to output. The state is the concatenation of the states of all cores.
+
+    make: called with (input width, output width) for each layer.
+    """
 
     def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
         super().__init__()

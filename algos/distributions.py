@@ -48,6 +48,7 @@ class DiagonalGaussian:
 
     For a sample u, the environment receives clip(centre + half * u, low, high). The policy learns from u.
 
+    components: A, number of action components.
     low, high: bounds, infinite on a side without a bound. Empty tuples: no clipping.
     centre, half: scaling of u. Empty tuples: no scaling.
     """
@@ -162,7 +163,10 @@ class Distribution(Protocol):
         """Compute `delivered` on the actions' device, without synchronisation."""
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the environment's greedy actions: most probable indices, and means, converted as by `delivered`."""
+        """Return the environment's greedy actions [..., A], converted as by `delivered`.
+
+        Discrete components: the most probable index. Continuous components: the mean.
+        """
 
 
 @kernel
@@ -396,7 +400,8 @@ _IMPOSSIBLE = -1e9
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
     """Mask logits so that masked actions have probability 0 and gradient 0.
 
-    If a component is fully masked, action 0 of the component gets probability 1: log_prob, entropy and gradients are 0.
+    If a component is fully masked, its action 0 gets probability 1. Log probability, entropy and gradients of this
+    component are then 0.
 
     logits: [..., D] float32, components concatenated, D = sum(nvec).
     mask: [..., D], 0 = masked.
@@ -419,9 +424,11 @@ def make_distribution(
 ) -> Distribution:
     """Build the distribution of discrete components (`nvec`), continuous components, or both.
 
+    nvec: sizes of the discrete components. n_continuous: number of continuous components.
     low, high: bounds of the continuous components, infinite on a side without a bound. Empty tuples: unbounded.
     units: (centres, half widths) of the continuous components. A sample u is scaled to centre + half width * u.
-    tanh: True squashes normals into the bounds instead of clipping samples, without `units`. All bounds must be finite.
+    tanh: if True, samples are squashed into the bounds by tanh instead of clipped. All bounds must then be finite, and
+    `units` is ignored.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)

@@ -1,6 +1,6 @@
 """Encoders from observations to features, and their layers.
 
-Axes: N samples, C channels, H, W pixels, L words, F features.
+Axes: N samples, C channels, H, W pixels, O, h, w channels and pixels of an output, L words, F features, P policies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """Exception or invalid result of a user's network module.
+    """Error of a user's network module, which raised an exception or returned an invalid result.
 
     The message names the module. It contains the line of the user's code and the shapes, if they are known.
     """
@@ -68,11 +68,13 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": nn.functional.relu,
 }
 """Activations of an MLP. tanh: as in PPO's reference implementation. ELU: usual in robotics. ReLU: for grids of
-codes."""
+integer codes, as in MiniGrid."""
 
 
 class Mlp(nn.Module):
     """Multi-layer perceptron with orthogonal weights and an activation after each layer.
+
+    size: number of inputs. widths: widths of the layers.
 
     uint8 pixels are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
@@ -107,11 +109,11 @@ class Conv(nn.Conv2d):
     products = False
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map [N, C, H, W] to [N, O, h, w], channels innermost."""
+        """Map [N, C, H, W] to [N, output channels, h, w], with channels innermost in memory."""
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve an image, with uint8 pixels / 255.
+        """Divide uint8 pixels [N, C, H, W] by 255 and convolve, to [N, output channels, h, w].
 
         The weights are divided by 255 instead of the image, because the image is larger. bf16 represents 0..255
         exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
@@ -139,7 +141,7 @@ class _Products(torch.autograd.Function):
     """Convolutions of P policies as one batched matrix product.
 
     Inputs, all of one dtype: images [P, N, H, W, C], weights [P, O, kernel rows, kernel columns, C], biases [P, O].
-    Outputs: [P, N, h, w, O], and the patches.
+    O: output channels. Outputs: [P, N, h, w, O], and the patches (see `_patches`).
     """
 
     @staticmethod
@@ -208,7 +210,7 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 
 
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Compute the gradient of images of shape `size` from the gradient of the outputs, [P, N, h, w, O].
+    """Compute the gradient of images [P, N, *size, C] from the gradient `grad` of the outputs, [P, N, h, w, O].
 
     This gradient is a transposed convolution. It is computed by convolving the padded output gradients with the flipped
     weights (stride 1). The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
@@ -343,8 +345,8 @@ class ImpalaStage(nn.Module):
 class WordEncoder(nn.Module):
     """Encoder of sentences of hashed words: concatenated embeddings of size 20, linear layer of 64.
 
-    A word is a positive integer; 0 means no word. The index of a word's embedding is the word modulo BUCKETS, as in
-    IMPALA.
+    words: L, words per sentence. A word is a positive integer; 0 means no word. The index of a word's embedding is the
+    word modulo BUCKETS, as in IMPALA.
 
     IMPALA encodes the embeddings by an LSTM of 64, which takes 16 sequential steps. With this LSTM, inference for 8
     rows took 9.4 ms instead of 7.6 ms (ResNet, bf16, one core), and learning took 2 % longer. Under vmap the LSTM would
@@ -398,11 +400,13 @@ class Encoder(nn.Module):
 class ObsEncoder(Encoder):
     """Encoder with one part per observation.
 
-    If there are several parts, a linear layer and a ReLU mix their concatenated outputs. A single `WordEncoder` is also
-    followed by these, unless its output has the last width.
+    A linear layer and a ReLU map the concatenated outputs of the parts to the last width. Both are omitted if there is
+    a single part whose output has this width.
 
-    A float32 observation LAST is appended to the result without an encoder, unless it is the only observation.
+    A float32 observation LAST (last action and reward) is appended to the result without an encoder, unless it is the
+    only observation.
 
+    kind: `auto` (Nature CNN for images), `mlp`, or a name in CNNS.
     widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
 
     Raises ValueError if a CNN gets no image or a too small image, or if `auto` gets an image without pixel bounds.
@@ -452,7 +456,7 @@ class ObsEncoder(Encoder):
 
 
 def is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """True if an observation is an image (C, H, W)."""
+    """True if an observation is an image: uint8 (C, H, W)."""
     return dtype == "uint8" and len(shape) == 3
 
 
@@ -474,5 +478,5 @@ def _refuse_unbounded_pictures(obs_shapes: ObsShapes) -> None:
 
 
 def is_text(shape: tuple[int, ...], dtype: str) -> bool:
-    """True if an observation is a sequence of hashed words."""
+    """True if an observation is a sequence of hashed words: int32 (L,)."""
     return dtype == "int32" and len(shape) == 1

@@ -74,7 +74,8 @@ class Unrolled(NamedTuple):
     memory: Tensor
     """[T, B, W]: m, the manager's memory before normalisation to a goal"""
     latent: Tensor
-    """[c+T, B, W] the manager's latent states s. A previous step is 0 if a later previous step starts an episode."""
+    """[c+T, B, W] the manager's latent states s. The c previous steps are 0 where they belong to another episode than
+    the last of them."""
     goal: Tensor
     """[c+T, B, W] goals g, unit vectors, with zeros at the same steps as `latent`."""
     episode: Tensor
@@ -127,7 +128,11 @@ class DilatedLstm(nn.Module):
 
 
 class FunBody(Body):
-    """Body with encoder, manager and the worker's memory. exploration: probability of a random goal."""
+    """Body with encoder, manager and the worker's memory.
+
+    width: W, width of latent states, goals and memories. horizon: c, number of steps for which a goal is followed.
+    exploration: probability of a random goal.
+    """
 
     factors: Tensor
 
@@ -193,7 +198,7 @@ class FunBody(Body):
         )
 
     def _explored(self, goal_TBW: Tensor, number_TB: Tensor) -> Tensor:
-        """Replace some goals by random directions. number: seed of each step."""
+        """Replace some goals [T, B, W] by random directions. number: [T, B] int64, seed of each step."""
         random_TB = scrambled(number_TB)
         uniform = ((random_TB.unsqueeze(-1) + 1) * self.factors % NUMBERS).float() / (NUMBERS / 2) - 1
         chosen = random_TB < self.exploration * NUMBERS
@@ -212,8 +217,10 @@ def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
 def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
     """Sum x_{t-reach} + ... + x_t within each step's episode: [T, B, W] from [c+T, B, W].
 
-    unroll: index of the unroll that contains each step. Gradients flow back only within an unroll. None: gradients flow
-    back to the first step.
+    c, reach: the input has c steps before step 0, and reach is at most c.
+    episode: [c+T, B], number of the episode that contains each step.
+    unroll: [c+T, B], number of the unroll that contains each step. Gradients flow back only within an unroll. None:
+    gradients flow back to the first step.
     """
 
     def same(of: Tensor) -> Tensor:
@@ -251,7 +258,7 @@ def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
 
 
 def scrambled(number: Tensor) -> Tensor:
-    """Permute the integers below NUMBERS pseudo-randomly (a bijection)."""
+    """Map integers 0 to NUMBERS - 1 (int64, any shape) to pseudo-random integers in this range, one to one."""
     half = 2**12
     for odd in (0x9E3779, 0x85EBCB, 0xC2B2AF):
         number = number * (2 * number + 1) % NUMBERS  # the lower half changes the upper half
@@ -266,7 +273,10 @@ TINY = 1e-6
 
 
 class GoalHead(nn.Module):
-    """Policy head from the worker's memory and the sum of goals, of `width` numbers each."""
+    """Policy head whose input is the worker's memory and the sum of goals, of `width` numbers each.
+
+    outputs: number of distribution parameters.
+    """
 
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
@@ -284,7 +294,10 @@ class GoalHead(nn.Module):
 
 
 def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add manager and worker after the encoder. Raises ValueError for conflicting network options."""
+    """Add manager and worker after the encoder of `net`, in place. Return `net`.
+
+    Raises ValueError for conflicting network options.
+    """
     body, heads = net.body, net.heads
     if isinstance(body, TwinBody):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
@@ -341,7 +354,10 @@ def backward(step: OwnStep) -> Stats:
 def fun_loss(
     net: PolicyNet, s: Sequences, hypers: Hypers, return_scale: Tensor, settings: UpdateSettings
 ) -> tuple[Tensor, Stats, Tensor]:
-    """Compute (loss, statistics, targets of the worker [T-1, B] in reward units) of one policy."""
+    """Compute (0-d loss, statistics, targets of the worker [T-1, B] in reward units) of one policy.
+
+    s: fields without the axis G. hypers, return_scale: 0-d.
+    """
     body, heads = net.body, net.heads
     assert isinstance(body, FunBody)
     seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
@@ -399,7 +415,7 @@ def fun_loss(
 def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> Tensor:
     """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]. Terms from before the episode are 0.
 
-    latent, goal, episode: fields of `Unrolled`.
+    latent, goal, episode: fields of `Unrolled`. c: horizon of goals.
     """
     now = latent[c:]
     steps = now.shape[0]
@@ -419,7 +435,7 @@ def reached(
     If the episode ends before step t + c, the episode's last state replaces s_{t+c}. Gradients flow to the goals only.
 
     latent, goal: [T, B, W].
-    terminated, truncated, valid: [T-1, B].
+    terminated, truncated, valid: [T-1, B]. c: horizon of goals.
     """
     steps = terminated.shape[0]
     step_T1 = torch.arange(steps, device=latent.device).unsqueeze(-1)

@@ -60,7 +60,7 @@ def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
 
 
 def make_adam(eps: float) -> AdamKernel:
-    """Build the kernel. Raises ImportError without Triton."""
+    """Build the fused Adam step, with the arguments of `adam_torch`. Raises ImportError without Triton."""
     import triton  # noqa: PLC0415 - optional dependency, needed only here
     from triton import language  # noqa: PLC0415
 

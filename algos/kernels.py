@@ -40,12 +40,12 @@ def processor_is(vendor: str) -> bool:
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
-    """Compile a function at the first call, or load it from numba's cache."""
+    """Return the function as a numba kernel, compiled at the first call or loaded from numba's cache."""
     return _compiled(function, set(STRICT))
 
 
 def finite_kernel(function: Callable[..., None]) -> Kernel:
-    """Compile a kernel for finite inputs only, with full fast-math for wider vectorisation."""
+    """Return the function as a numba kernel for finite inputs only. Full fast-math allows wider vectorisation."""
     return _compiled(function, True)
 
 

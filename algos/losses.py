@@ -24,7 +24,7 @@ VARIANCE_MIN = 1e-8
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
-    """Replace invalid samples by 0.
+    """Replace samples where `valid` (bool) is False by 0.
 
     Multiplication by the mask does not work, because 0 * NaN is NaN, in values and gradients.
     """

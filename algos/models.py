@@ -38,7 +38,8 @@ limit, float32 cannot separate samples from a large mean."""
 class Heads(nn.Module):
     """Policy and value heads: linear, or custom modules.
 
-    size, critic_size: feature sizes of the policy and of the critic.
+    size, critic_size: feature sizes of the policy and of the critic. critic_size None: the same features.
+    param_size: D, number of distribution parameters.
     continuous: number of continuous action components. The log stds of these components are the last of the D
     parameters.
     action_std: `free`: log stds are parameters; `state`: log stds are functions of the features.
@@ -99,7 +100,13 @@ def _head(part: str, kind: str, size: int, outputs: int, gain: float, *, logits:
 
 
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
-    """Build a recurrent core for features of width `size`; None for the kind "none"."""
+    """Build a recurrent core for features of width `size`.
+
+    kind: `gru`, `lstm`, a custom `module:factory`, or `none` (the result is None).
+    core_size, layers: width and number of layers of a `gru` or `lstm`.
+
+    Raises ValueError if a custom core is unusable.
+    """
     if ":" in kind:
         return UserCore(kind, size)
     if kind == "none":
@@ -146,6 +153,7 @@ def make_model(
 
     param_size: D, the number of logits, means and log stds, in this order.
     model: only the first value of `initial_std` is used.
+    continuous: number of continuous action components.
     critic_only: names of observations hidden from the policy. The critic then has a separate body.
     nvec: sizes of the discrete action components, required with an ACTION_MASK.
 
@@ -221,9 +229,9 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute params and the next state, without the critic.
+        """Return (params [T, B, D], state after the last step) of the policy, without the critic.
 
-        state: [B, S'], where S' is the state size of `acting_body`. Other arguments: see `forward`.
+        Both states: [B, `acting_body.state_size`]. Other arguments: see `forward`.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features_TBF, state = self.acting_body(seen, state, first)

@@ -17,7 +17,7 @@ from torch import Tensor
 OBS_CLIP = 5.0
 SMALLEST_PICTURE = 36
 """Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
-codes."""
+integer codes, as in MiniGrid."""
 PIXEL_VARIANCE_EPSILON = 1e-3
 """Number that is added to the variance of pixels in [0, 1], so that tiny changes of almost constant pixels are not
 amplified."""
@@ -47,7 +47,7 @@ class Normalizers:
     pixels: torch.dtype = torch.float32
 
     def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
-        """Return initial statistics. zeros: function from a row shape to a tensor of zeros [policies, *shape]."""
+        """Return initial statistics. zeros: zeros(*shape, dtype=...) makes a tensor [policies, *shape]."""
         stats = {"return_square": zeros() + 1}
         for name, size in self.obs_sizes.items():
             stats[f"obs_mean.{name}"] = zeros(size)
@@ -60,6 +60,8 @@ class Normalizers:
         self, stats: Mapping[str, Tensor], span: slice, target_GTB: Tensor, valid_GTB: Tensor
     ) -> None:
         """Update the exponential moving average of squared returns over valid steps.
+
+        target: value targets [G, T, B] in reward units. span: the G slots.
 
         The average starts at 1. The first batches do not initialise the average, because returns of the first batches
         may be near zero. Targets that are divided by a scale near zero are huge and leave dead ReLU units (seen on
@@ -77,7 +79,9 @@ class Normalizers:
     def observe_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor
     ) -> None:
-        """Update the running mean and variance of observations, piece by piece.
+        """Update the running mean and variance of observations over valid steps, piece by piece.
+
+        obs: name -> [G, T, B, ...], before normalisation. span: the G slots.
 
         The update is the parallel form of Chan et al. (1979). Images are scaled to [0, 1] and subsampled (PIXEL_SHARE).
         Images below SMALLEST_PICTURE are treated like vectors.
@@ -105,7 +109,7 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the observations in `obs_sizes`. Other observations are returned unchanged.
+        """Shift, scale and clip to +-OBS_CLIP the observations in `obs_sizes`. Return other observations unchanged.
 
         Images get the dtype `pixels`. Vectors and images below SMALLEST_PICTURE become float32.
         """
@@ -173,7 +177,7 @@ def _is_picture(x: Tensor) -> bool:
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Select the normaliser statistics in the state of a policy or a pack."""
+    """Return the normaliser statistics in the state of a policy or a pack."""
     return {name: value for name, value in state.items() if name.startswith(("return", "obs"))}
 
 

@@ -152,7 +152,7 @@ def restack(
 
 
 def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
-    """Compute `restack` on any device. Frames and `first` contain only the policies of `out_TGb`."""
+    """Compute `restack` on any device. Frames and `first` contain only the policies and rows of `out_TGb`."""
     steps, newest = out_TGb.shape[0], MAX_STACK - 1
     frame = frame_SGb[newest : newest + steps].to(torch.int32)
     stacks = frame << (8 * newest)
@@ -183,12 +183,12 @@ def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
 
 
 def bytes_of(stack: Tensor) -> Tensor:
-    """View stacks [R, H, W] as frames [MAX_STACK, R, H, W], oldest first."""
+    """View stacks int32 [R, H, W] as frames uint8 [MAX_STACK, R, H, W], oldest first."""
     return stack.view(torch.uint8).view(*stack.shape, MAX_STACK).movedim(-1, 0)
 
 
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Push frames onto stacks. Rows that are `first` get a stack of copies.
+    """Push frames onto stacks, in place. The stack of a row that is `first` gets copies of the row's frame.
 
     stack: int32 [R, H, W]. frame: uint8 [R, H, W] on the same device. first: [R] on the host.
     """

@@ -31,7 +31,7 @@ steps. The gradients of our mean losses are smaller: even with 0.01, toy/identit
 
 @dataclass(frozen=True)
 class Gradients:
-    """Inputs of one optimiser step of G policies."""
+    """Inputs of one optimiser step of G policies with N parameters each."""
 
     param_GN: Tensor
     """Parameters, changed in place."""
@@ -103,7 +103,8 @@ def _rmsprop_policy(
 def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
     """Return each policy's gradient norm and clipping factor: (norm_G, scale_G), float32.
 
-    The factor is 0 if the norm is not finite. An optimiser step with factor 0 does not change the policy.
+    grad: [G policies, N parameters]. The factor is 0 if the norm is not finite. An optimiser step with factor 0 does
+    not change the policy.
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
@@ -125,7 +126,10 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return (Adam step for a device, log line). A GPU uses one fused kernel, if available. CPU: no log line."""
+    """Return (Adam step for a device, log line). A GPU uses one fused kernel, if available.
+
+    The step has the arguments of `adam_torch`. On a CPU the log line is empty.
+    """
     if device.type == "cpu":
         return _adam_by_kernel, ""
     made = adam_kernel(device, adam_torch, ADAM_EPS)
@@ -154,7 +158,10 @@ def adam_torch(
     beta2_G: Tensor,
     root_G: Tensor,
 ) -> None:
-    """Step policies with a nonzero factor by Adam, on any device. `step_G` and `root_G` contain bias corrections."""
+    """Step policies with a nonzero factor `scale_G` by Adam, in place, on any device.
+
+    step_G: learning rate / (1 - beta1^t). root_G: 1 / sqrt(1 - beta2^t). t: number of optimiser steps.
+    """
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)
@@ -185,7 +192,7 @@ def rmsprop_torch(
     learning_rate_G: Tensor,
     alpha_G: Tensor,
 ) -> None:
-    """Step policies with a nonzero factor by RMSProp, on any device."""
+    """Step policies with a nonzero factor `scale_G` by RMSProp, in place, on any device."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     a_G1 = alpha_G.unsqueeze(1)

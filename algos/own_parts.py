@@ -30,6 +30,7 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     Raises ValueError if the factory cannot be imported, fails, or returns no module.
 
     part: name of the part in messages, such as "encoder".
+    path: `module:factory`. arguments: arguments of the factory.
     """
     name = f"{part} {path!r}"
     try:
@@ -150,7 +151,7 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
 
 
 def failed(name: str, error: BaseException, when: str = "") -> str:
-    """Describe an exception of the user's code in one line."""
+    """Describe an exception of the user's code in one line. when: addition, such as " in the backward pass"."""
     text = (str(error).splitlines() or ["no message"])[0]
     return f"{name} raised {type(error).__name__}{place_of(error)}{when}: {text}"
 
@@ -167,7 +168,7 @@ def described(value: Any) -> str:
 
 
 def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
-    """Raise NetworkError for an invalid result of a custom module."""
+    """Raise NetworkError for an invalid result of a custom module. wanted: description of a valid result."""
     raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
 
 
@@ -205,7 +206,7 @@ def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
     Raises NetworkError if a result has NaN, or if the result for a sample depends on other samples. Random results are
     only checked for NaN.
 
-    both: input of two samples. first: its first sample alone.
+    both: input of two samples. first: the first of these samples alone.
     """
     training = {module: module.training for module in part.modules()}
     part.eval()
@@ -245,7 +246,10 @@ class UserEncoder(Encoder):
             self._try()
 
     def example(self, seed: int) -> tuple[dict[str, Tensor]]:
-        """Draw two observations of 0 and 1, which are legal even as indices of an embedding."""
+        """Return example arguments of `forward`: observations of two samples, with random numbers 0 and 1.
+
+        These numbers are valid even as indices of an embedding.
+        """
         random = torch.Generator().manual_seed(seed)
         return (
             {
@@ -315,7 +319,10 @@ class UserCore(Core):
             self.size = self._try()
 
     def example(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw features and state of four steps of two rows. Row 0 starts an episode at step 2."""
+        """Return random arguments (x, state, first) of `forward`: four steps of two rows.
+
+        Row 0 starts an episode at step 2, counted from 0.
+        """
         random = torch.Generator().manual_seed(seed)
         first = torch.zeros(4, 2, dtype=torch.bool)
         first[2, 0] = True
@@ -328,7 +335,7 @@ class UserCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute features and the next state. Raises NetworkError."""
+        """Return (features [T, B, size] in the weights' dtype, next state [B, S] float32). Raises NetworkError."""
         more = (cut_TB,) if self._cuts else ()
         given = (x_TBF, state_BS, first_TB)
         answer = call_own(self.name, self.module, *given, *more)
@@ -412,7 +419,7 @@ class UserHead(nn.Module):
                 self._check_logits(self(features))
 
     def example(self, seed: int) -> tuple[Tensor]:
-        """Draw features of two samples."""
+        """Return example arguments of `forward`: random features of two samples."""
         return (torch.randn(2, self._features, generator=torch.Generator().manual_seed(seed)),)
 
     def _check_logits(self, out: Tensor) -> None:
@@ -442,9 +449,9 @@ NAMED = 4
 def check_again(net: nn.Module, again: nn.Module) -> list[str]:
     """Check that custom modules compute only with weights, buffers and inputs. Return warnings.
 
-    The warnings name weights without gradient.
+    The warnings name weights without gradient. Raises NetworkError if a module also computes with other tensors.
 
-    Raises NetworkError. again: second network that was built with the options of `net`.
+    again: second network that was built with the options of `net`.
     """
     parts, others = ([one for one in built.modules() if isinstance(one, Own)] for built in (net, again))
     warnings: list[str] = []
@@ -455,7 +462,10 @@ def check_again(net: nn.Module, again: nn.Module) -> list[str]:
 
 
 def _check_gradients(part: Own) -> Iterator[str]:
-    """Raise NetworkError if a tensor that needs a gradient is not a parameter. Warn of parameters without gradient."""
+    """Yield a warning if parameters get no gradient.
+
+    Raises NetworkError if a tensor that needs a gradient is not a parameter.
+    """
     parameters = {id(one): one for one in part.parameters()}
     with torch.enable_grad():
         learning, acting = _outputs(part, 0), _outputs(part.eval(), 1)
@@ -499,6 +509,8 @@ def _leaves(outputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
 def _check_reproducible(part: Own, other: Own) -> None:
     """Raise NetworkError if equal weights and inputs do not give equal results.
 
+    other: second construction of `part`. Both get the same changed weights.
+
     Modules whose results are random in spite of a seeded torch generator are not checked.
     """
     drawn = torch.Generator().manual_seed(0)
@@ -523,9 +535,12 @@ def _check_reproducible(part: Own, other: Own) -> None:
 
 
 def _results(part: Own, earlier: int) -> list[list[Tensor]]:
-    """Compute two results for an input, each in training and in evaluation mode, by a copy of a part.
+    """Return two lists of results for the same input, computed one after the other by a copy of a part.
 
-    earlier: seed of an input that precedes. The results differ if the part has its own generator of random numbers.
+    Each list has the results in training mode, followed by those in evaluation mode. The lists differ if the part has
+    its own generator of random numbers.
+
+    earlier: seed of another input, which is computed first in each mode.
     """
     part, found = copy.deepcopy(part), list[list[Tensor]]([[], [], []])
     for learning in (True, False):

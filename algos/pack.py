@@ -35,8 +35,16 @@ class Pack:
     state: name -> [P, ...] tensor, the complete state of the policies except hyperparameters.
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
-    idle: True for slots without a member. With packing `loop`, acting skips these slots.
+    idle[p]: True if slot p has no member. With packing `loop`, acting skips this slot.
     parts: threads for learning, with packing `loop` on a CPU. None: the calling thread learns all policies.
+
+    Further arguments:
+
+    make_net: function that returns a network with newly initialised weights.
+    hypers: name -> initial values, one per policy.
+    compute_dtype: dtype of the body in forward and backward passes. The optimiser uses float32.
+    normalized_obs: name of a normalised observation -> elements per row.
+    normalize_returns: True if values are divided by the running scale of returns.
     """
 
     def __init__(
@@ -104,9 +112,10 @@ class Pack:
         return self._groups
 
     def learned_at_once(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """Divide groups into lists, which learn one after another.
+        """Divide groups into lists. The lists learn one after another.
 
-        The groups of a list learn at the same time, one thread of `parts` each. A single group uses all threads.
+        The groups of a list learn at the same time, one thread of `parts` each. A group that is alone in its list
+        uses all threads.
         """
         threads = 1 if self.parts is None else self.parts.number
         return [[groups[i] for i in indices] for indices in learned_at_once(len(groups), threads)]
@@ -123,6 +132,10 @@ class Pack:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run inference for one step. Return (params_PBD float32, value_PB float32 in reward units, state_PBS).
 
+        D: distribution parameters. S: size of the recurrent state.
+
+        obs: name -> [P, B, ...], network inputs before normalisation.
+        first: bool, True where the observation is the first of an episode.
         before_each: called before each group. This callback may change members.
         """
         self.take_published()
@@ -179,6 +192,7 @@ class Pack:
         An inactive policy is skipped, because momentum would change its weights without samples. A policy with a
         non-finite gradient is skipped, because one bad batch must not destroy a member.
 
+        active_G: bool, False for an inactive policy.
         factor_P: factors of the learning rate schedule. The learning rate is hyperparameter * `lr_factor` (adaptive) *
         factor.
         """
@@ -198,7 +212,7 @@ class Pack:
         return norm_G, rate_G
 
     def hypers_of(self, span: slice) -> Mapping[str, Tensor]:
-        """Return the hyperparameters of these slots, [G], as views, which show later changes."""
+        """Return the hyperparameters of the slots in `span`, [G], as views, which show later changes."""
         key = span.start, span.stop
         if key not in self._hypers_of:
             self._hypers_of[key] = {name: column[span] for name, column in self.hypers.items()}
@@ -222,25 +236,25 @@ class Pack:
         return return_scale(self.state, span)
 
     def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
-        """Update the statistics of returns."""
+        """Update the statistics of returns; see `Normalizers.observe_returns`."""
         self._normalizers.observe_returns(self.state, span, target_GTB, valid_GTB)
 
     def observe_obs(self, span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor) -> None:
-        """Update the statistics of observations."""
+        """Update the statistics of observations; see `Normalizers.observe_obs`."""
         self._normalizers.observe_obs(self.state, span, obs_GTB, valid_GTB)
 
     # -- members --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def copy_member(self, source: int, target: int) -> None:
-        """Copy the state of slot `source` to slot `target`. The caller sets the hyperparameters."""
+        """Copy the state of slot `source` to slot `target`, without hyperparameters (see `set_hypers`)."""
         for stacked in self.state.values():
             stacked[target].copy_(stacked[source])
         self._refresh(target)
 
     @torch.no_grad()
     def export_member(self, slot: int) -> dict[str, Tensor]:
-        """Copy the state of a slot to the CPU in one transfer."""
+        """Return a copy of a slot's state on the CPU: name -> [...], without the axis P. Uses one transfer."""
         parts = {name: stacked[slot] for name, stacked in self.state.items()}
         if self.device.type == "cpu":
             return {name: part.clone() for name, part in parts.items()}
@@ -260,7 +274,7 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the state of an untrained policy, on the CPU.
+        """Return the state of an untrained policy, as `export_member` does.
 
         net: the policy's network. None: build a network with `make_net`.
         """
@@ -269,7 +283,7 @@ class Pack:
         return {name: stacked[0] for name, stacked in fresh.items()}
 
     def set_hypers(self, slot: int, values: Mapping[str, float]) -> None:
-        """Write a slot's hyperparameters in place, without waiting for the device.
+        """Write all hyperparameters of a slot in place, without waiting for the device.
 
         A slice is filled, because assigning a number to an element waits for all queued GPU work.
         """
@@ -283,7 +297,10 @@ class Pack:
 
     @torch.no_grad()
     def bit_sums(self, slot: int) -> list[int]:
-        """Return a checksum of each tensor of a slot's state. A change of a single bit changes the checksum."""
+        """Return a checksum of each tensor of a slot's state, in the order of `state`.
+
+        A change of a single bit changes the checksum.
+        """
         return bit_sums([stacked[slot] for stacked in self.state.values()])
 
     def named_weights(self, slot: int) -> dict[str, Tensor]:
@@ -291,7 +308,7 @@ class Pack:
         return self.weights_of({"param": self.state["param"][slot].to("cpu")})
 
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights in an exported state, with the names of the network's `state_dict`."""
+        """Return the weights in a state of `export_member`, with the names of the network's `state_dict`."""
         return dict(self._layout.named(state["param"]))
 
     def _refresh(self, slot: int) -> None:

@@ -39,8 +39,10 @@ def learned_at_once(policies: int, threads: int) -> list[range]:
 
     The policies of a range are learned at the same time, one thread each. Exception: a range of one policy is learned
     in parts by all threads. As long as there are enough policies, a range has a policy for each thread. The r remaining
-    policies are learned in the faster of two ways: at the same time, which takes the time of one policy, or one after
-    another in parts, which takes r * (UNDIVIDED + (1 - UNDIVIDED) / threads) of this time.
+    policies are learned in the faster of two ways (unit: time of one policy in one thread):
+
+        at the same time             1
+        one after another, in parts  r * (UNDIVIDED + (1 - UNDIVIDED) / threads)
     """
     rest = policies % threads
     ranges = [range(first, first + threads) for first in range(0, policies - rest, threads)]
@@ -50,10 +52,11 @@ def learned_at_once(policies: int, threads: int) -> list[range]:
 
 
 class Parts:
-    """Threads for several policies, or for the parts of a minibatch.
+    """Thread pool that computes several policies, or the parts of a minibatch, at the same time.
 
     number: number of parts of a minibatch, and maximum number of policies at the same time; at least 2.
-    threads: torch threads of each thread. The calling thread, which computes the first part, keeps its own number.
+    threads: number of torch threads that each thread of the pool uses. The calling thread, which computes the first
+    part, keeps its own number.
     """
 
     def __init__(self, number: int, threads: int = 1) -> None:
@@ -72,8 +75,12 @@ class Parts:
         In a function that `run` calls, the calling thread computes all rows, because the other threads are busy. It
         also computes all rows if there are fewer rows than parts.
 
+        Axes: G policies (1 here), T steps, B rows.
+
         compute: called as compute(obs, state, *of_steps) with the rows of a part.
+        obs: name -> [G, T, B, ...]. state: [G, B, size of the state].
         of_steps: further inputs, [G, T, B] each.
+        Result: (params [G, T, B, parameters], value [G, T, B], next state).
         """
         rows, with_gradients = state.shape[1], torch.is_grad_enabled()
         bounds = [rows * part // self.number for part in range(self.number + 1)]

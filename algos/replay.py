@@ -92,7 +92,7 @@ class ReplaySpec:
 class Replay:
     """Replay memory of a pack, used only by the learning thread.
 
-    of: shape of the rollouts.
+    of: shape of the rollouts that `add` receives.
     vector_envs: U, number of vector envs.
     """
 
@@ -123,7 +123,11 @@ class Replay:
 
     @torch.no_grad()
     def add(self, rollouts: Iterable[Rollout], lineage_version: NDArray[np.int64]) -> None:
-        """Store full rollouts, oldest first. lineage_version: [P], current lineage version of each slot."""
+        """Store full rollouts, oldest first.
+
+        lineage_version: [P], current lineage version of each slot, a counter of loads of other weights into the slot.
+        Steps of older versions are never drawn.
+        """
         self._begin[lineage_version != self._lineage_version] = self._written
         self._lineage_version[:] = lineage_version
         for rollout in rollouts:
@@ -167,10 +171,10 @@ class Replay:
 
     @torch.no_grad()
     def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
-        """Draw the segments for a batch.
+        """Draw the segments for a batch: one `Segments` per entry of `ReplaySpec.draws`.
 
-        If a policy's replay contains no segment of this kind, all segments of the policy are invalid. Reasons: too few
-        steps, or (`Draw.rewarded_half`) too short episodes.
+        If the replay of a policy has no segment for an entry, all segments of the policy in this result are invalid.
+        Reasons: too few steps, or (`Draw.rewarded_half`) too short episodes. generator: on the CPU.
         """
         _, steps, rows = batch.valid.shape
         rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
@@ -182,7 +186,10 @@ class Replay:
     def _chosen(
         self, draw: Draw, pieces: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the start positions [P, S] in the flattened ring buffer, and a mask [P] of policies with a segment."""
+        """Return the start positions [P, S] in the flattened ring buffer, and a mask [P] of policies with a segment.
+
+        pieces: S, number of segments per policy.
+        """
         policies = self._shape[1]
         start_PS, any_P = np.zeros((policies, pieces), np.int64), np.zeros(policies, np.bool_)
         for p in range(policies):
@@ -206,7 +213,7 @@ class Replay:
         return start_PS, any_P
 
     def _can_begin(self, policy: int, draw: Draw) -> NDArray[np.bool_]:
-        """Return a mask of the positions where a policy's segments may start, [U, K, C]."""
+        """Return a mask of the positions where a policy's segments may start: [vector envs, streams, kept steps]."""
         written_U1 = self._written[:, None]
         newest = written_U1 - 1
         # Number of the step at each position.
@@ -222,7 +229,7 @@ class Replay:
         return result
 
     def _segments(self, steps: int, start_PS: NDArray[np.int64], any_P: NDArray[np.bool_]) -> Segments:
-        """Gather segments of `steps` steps."""
+        """Gather the segments of `steps` steps that start at `start_PS`. Policies without `any_P` get invalid ones."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
             """Return the positions of the steps first..last of each segment, [P, last - first + 1, S] int64.
@@ -267,10 +274,11 @@ class Replay:
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
-    """Stack the `stack` newest frames as `push_frames` does: [P, L', S, H, W] to int32 [P, L' - stack + 1, S, H, W].
+    """Stack the `stack` newest frames of each step as `push_frames` does.
 
-    begins: [P, L', S] True for the first frame of an episode. Copies of this frame replace the frames before the
-    episode.
+    frames: uint8 [P, stack - 1 + steps, S, H, W]. Result: int32 [P, steps, S, H, W]. S: segments.
+    begins: [P, stack - 1 + steps, S] True for the first frame of an episode. Copies of this frame replace the frames
+    before the episode.
     """
     steps = frames.shape[1] - stack + 1
     frame = frames[:, stack - 1 :].to(torch.int32)

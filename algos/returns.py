@@ -82,7 +82,7 @@ def vtrace(
     If the trace ends at t, v_{t+1} in the advantage is V_{t+1}.
 
     log_ratio: [P, T, B], log(pi(a) / mu(a)) of the learner's policy pi and the behaviour policy mu.
-    Other arguments: see `gae`.
+    rho, c: [P], upper limits of the importance weights. Other arguments: see `gae`.
     """
     hypers = (gamma_P, lam_P, rho_P, c_P)
     if of.reward_PTB.device.type != "cpu":

@@ -10,7 +10,7 @@ determines how the field's arrays are allocated, concatenated, sliced and upload
 because an environment may have several (see observations.py).
 
 Axes: T steps, R rows of a vector env (R = P * b, policy-major), P policies, B rows of a policy in a batch, b rows of a
-policy in a rollout, G policies of a group, A action components, S recurrent state, N samples.
+policy in a rollout, G policies of a group, U vector envs, A action components, S recurrent state, N samples.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class Span(Enum):
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """Specification of one field.
+    """Specification of one transition field.
 
-    In a `Rollout`, fields of the environment are on the host, and fields of the policy on the device.
+    source: writer of the field. In a `Rollout`, fields of the environment are on the host, and fields of the policy on
+    the device.
+    span: steps that the field covers.
     """
 
     source: Literal["environment", "policy"]
@@ -60,7 +62,7 @@ class FieldSpec:
     """Fill value of a bool array that is not written yet."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
-        """Return the shape of this field's array in a rollout."""
+        """Return the shape of this field's array in a rollout. sizes: name in `width` -> length of the last axis."""
         leading = {Span.STEPS: (steps,), Span.STEPS_AND_NEXT: (steps + 1,), Span.START: ()}[self.span]
         return (*leading, rows, *((sizes[self.width],) if self.width else ()))
 
@@ -103,7 +105,7 @@ OUTCOMES = tuple(
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Allocate device memory filled with poison. Poison exposes reads of unwritten memory."""
+    """Allocate device memory filled with `poison`, a value that exposes reads of unwritten memory."""
     return torch.full(shape, poison(dtype), dtype=dtype, device=device)
 
 
@@ -123,11 +125,15 @@ def native(tensor: Tensor) -> Any:
 
 
 Stacks = Mapping[str, Tensor]
-"""Name -> newest frame stacks [R, H, W] of a vector env. All rollouts of the vector env share these stacks."""
+"""Name -> newest frame stacks of a vector env, int32 [R rows, H, W]. All rollouts of the vector env share these
+stacks."""
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
-    """Allocate the stacks of one or more vector envs with `rows` rows in total, filled with poison."""
+    """Allocate the frame stacks of one or more vector envs with `rows` rows in total, filled with poison.
+
+    Result: name -> int32 [rows, H, W], only for observations with frame stacking.
+    """
     return {
         name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
         for name, layout in layouts.items()
@@ -157,7 +163,7 @@ class RolloutShape:
 
     @property
     def envs(self) -> int:
-        """Rows per policy."""
+        """b, rows of one policy in a vector env."""
         return self.rows // self.policies
 
     def array(self, spec: FieldSpec, rows: int) -> tuple[tuple[int, ...], torch.dtype]:
@@ -187,7 +193,7 @@ class Memory:
     rollouts: dict[str, Tensor]
     """Name in `RolloutShape.on_device` -> [rollouts, ...]."""
     stacks: dict[str, Tensor]
-    """Name -> frame stacks [U, R, H, W]."""
+    """Name -> frame stacks, int32 [U vector envs, R rows, H, W]."""
     states: Tensor
     """[U, R, S], recurrent state for the next inference"""
 
@@ -224,7 +230,7 @@ class Rollout(Transitions[NDArray[Any]]):
 
     Views of the memory of these fields, created once because creating views at each step is slow:
 
-    by_policy: name -> [T(+1), P, b, ...] of each field that the policy writes at every step, as `native` returns it.
+    by_policy: name -> [T(+1), P, b, ...] of each field that the policy writes at every step; on a CPU, numpy arrays.
     outcomes: the arrays of OUTCOMES, in that order.
     unstacked[t]: name -> [P, b, ...] of each observation without frame stacking.
     """
@@ -271,8 +277,11 @@ class Rollout(Transitions[NDArray[Any]]):
     ) -> None:
         """Copy the observation of step t from the host, and push its frames onto `stacks`.
 
-        Use t = 0 only for the first observation of a vector env, where all rows are `first`. All later rollouts start
+        Use t = 0 only for the first observation of a vector env, where all rows are `first`. Start all later rollouts
         by `follow`.
+
+        obs: name -> [R rows, ...], with frame stacking only the newest frame.
+        first: [R], True where the observation is the first of an episode.
         """
         self.first[t] = first
         for name, layout in self.layouts.items():
@@ -287,7 +296,7 @@ class Rollout(Transitions[NDArray[Any]]):
                     self._begin_with(name, stacks[name])
 
     def follow(self, before: Rollout, stacks: Stacks) -> None:
-        """Start with the last observation of the rollout `before`. stacks: frame stacks of this observation."""
+        """Copy the last observation of the rollout `before` to step 0. stacks: frame stacks of this observation."""
         for name, obs in self._obs.items():
             if name in stacks:
                 self._begin_with(name, stacks[name])
@@ -296,8 +305,5 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store a stack of frames.
-
-        The newest frame belongs to step 0, and older frames belong to the steps before step 0.
-        """
+        """Store the frames of stacks [R, H, W]: the newest frame as step 0, older frames as the steps before step 0."""
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

@@ -40,7 +40,10 @@ Orders = Sequence[Tensor | None]
 
 
 class StepLog:
-    """Statistics of all steps of a batch, [S, P, V], on the device. Several threads may write."""
+    """Statistics of all optimiser steps of a batch, on the device. Several threads may write.
+
+    Shape: [S steps, P policies, V statistics]. names: names on axis V.
+    """
 
     def __init__(self, steps: int, policies: int, device: torch.device) -> None:
         self._lock = threading.Lock()
@@ -50,7 +53,11 @@ class StepLog:
 
     @torch.no_grad()
     def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
-        """Write the statistics of a step. step: number of the step, as an int or a [1] tensor on the device."""
+        """Write the statistics of a step for the slots in `span`.
+
+        step: number of the step, as an int or a [1] tensor on the device.
+        stats: name -> [G], with the same names in every call.
+        """
         with self._lock:
             if not self.names:
                 self._values_SPV = torch.zeros((*self._shape, len(stats)), device=self._device)
@@ -62,7 +69,7 @@ class StepLog:
             self._values_SPV[step, span] = row_GV
 
     def read(self, steps: int, span: slice, name: str) -> Tensor:
-        """Return a statistic of the first `steps` optimiser steps, [steps, G], on the device."""
+        """Return a statistic of the first `steps` optimiser steps, [steps, G], on the device. G: slots in `span`."""
         return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
 
     def fetch(self) -> NDArray[np.float32]:
@@ -79,11 +86,11 @@ class Steps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """Set the samples of the next batch, and the rows of each optimiser step."""
+        """Set the samples of the next batch, and the rows of each optimiser step (`orders`)."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:
-        """Run one optimiser step."""
+        """Run one optimiser step. step: index into the `orders` of the batch, from 0."""
         samples, order = self._samples, self._orders[step]
         assert samples is not None, "load a batch first"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
@@ -102,7 +109,10 @@ class Stepping:
     buffers."""
 
     def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for subclasses
-        """Create the optimiser steps of a group. number: steps per batch."""
+        """Create the optimiser steps of a group.
+
+        span: slots of the group. program: makes one step. log: receives the statistics. number: steps per batch.
+        """
         return Steps(span, program, log)
 
 
@@ -143,7 +153,10 @@ class CurrentSlots:
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """Statistics of the optimiser steps that a group of slots has made, on the host."""
+    """Statistics of the optimiser steps that a group of slots has made, on the host.
+
+    values: [S steps, G slots, V statistics]. names: names on axis V.
+    """
 
     slots: tuple[int, ...]
     values_SGV: NDArray[np.float32]
@@ -160,14 +173,14 @@ class GroupBatch(NamedTuple):
 
 
 class Updater:
-    """Optimiser steps of a pack's groups on batches.
+    """Object that makes the optimiser steps of a pack's groups on a batch.
 
     current: slots that may learn.
-    stepping: factory of the optimiser steps.
+    stepping: factory of the optimiser steps. None: eager steps.
     changing: lock held while a policy's state is written. A thread that holds the lock may change members, even during
     a step. A running step does not change a slot that was dropped from `current` under the lock.
 
-    After `begin_batch`, threads may learn different groups at the same time.
+    After `begin_batch`, several threads may run `targets` and `steps` at the same time, for different groups.
     """
 
     def __init__(
@@ -208,7 +221,10 @@ class Updater:
             steps.end()
 
     def begin_batch(self, batch: Batch, learning_rate_factor: float | Tensor) -> None:
-        """Prepare for a batch. learning_rate_factor: factor of the schedule, for all policies or [P] on the device."""
+        """Prepare for a batch.
+
+        learning_rate_factor: factor from the learning rate schedule, as one number or as a tensor [P] on the device.
+        """
         if isinstance(learning_rate_factor, Tensor):
             self._factor_P.copy_(learning_rate_factor)
         else:
@@ -254,7 +270,10 @@ class Updater:
 
     @torch.no_grad()
     def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
-        """Adapt the learning rate factors to the measured KL divergence. usual: desired divergence."""
+        """Adapt the learning rate factors to the measured KL divergence.
+
+        done: number of optimiser steps made. usual: desired divergence.
+        """
         kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
         # A policy that stops early measures its last step but does not make it. The KL divergence of other inactive
         # steps is 0.
@@ -308,8 +327,8 @@ class Updater:
     def _last_value(self, group: Group, batch: Batch) -> Tensor:
         """Compute current values of the observations after the last steps, [G, B] in reward units.
 
-        The values that were computed in acting are outdated by the age of the rollout. Old values would lower the
-        advantages of the last steps as long as values rise.
+        The values that were computed in acting are outdated by the age of the rollout. While values rise during
+        training, these old values would lower the advantages of the last steps.
         """
         span = group.span
         first = batch.first[span, -1:]
@@ -393,7 +412,7 @@ class Updater:
     def _targets(
         self, span: slice, s: Samples, valid: Tensor, value: Tensor, log_prob: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compute value targets (reward units) and advantages, [G, T, B]."""
+        """Return (value targets in reward units, advantages), [G, T, B] each. value: in normalised units."""
         if s.advantage is not None:
             return s.value + s.advantage, s.advantage
         pack, hypers = self._pack, self._pack.hypers_of(span)
@@ -450,11 +469,11 @@ def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
 
 
 def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
-    """Return a mask of the starts of unrolls, [G, T, B] bool.
+    """Return a mask of the starts of unrolls, [G, T, B] bool: True at step t if t % unroll == 0.
 
-    Returns and backpropagation through time are truncated at these steps, as in Jaderberg et al. (2017), section 4.1:
-    "the number of steps the agent is unrolled before performing N-step policy gradient and backpropagation through
-    time".
+    like: a tensor of this shape. Returns and backpropagation through time are truncated at these steps, as in Jaderberg
+    et al. (2017), section 4.1: "the number of steps the agent is unrolled before performing N-step policy gradient and
+    backpropagation through time".
     """
     step_T1 = torch.arange(like_GTB.shape[1], device=like_GTB.device)[:, None]
     return (step_T1 % unroll_G[:, None, None] == 0).expand(like_GTB.shape)

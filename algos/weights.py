@@ -59,7 +59,7 @@ class Segment:
         return self.start + math.prod(self.shape)
 
     def view(self, flat: Tensor) -> Tensor:
-        """View flat [..., N] as [..., *shape]."""
+        """Return this parameter as a view [..., *shape] of flat [..., N]."""
         part = flat[..., self.start : self.stop]
         if len(self.shape) != 4:
             return part.view((*flat.shape[:-1], *self.shape))  # one tuple, because a scalar has no axes
@@ -88,7 +88,7 @@ class NetLayout:
 
     @torch.no_grad()
     def write(self, net: PolicyNet, flat: Tensor) -> None:
-        """Copy a network's parameters into a vector."""
+        """Copy a network's parameters into `flat`, a vector of `size` elements."""
         for segments, module in ((self.body, net.body), (self.heads, net.heads)):
             for segment, parameter in zip(segments, module.parameters(), strict=True):
                 segment.view(flat).copy_(parameter)
@@ -98,12 +98,12 @@ class NetLayout:
         return {f"body.{s.name}": s for s in self.body} | {f"heads.{s.name}": s for s in self.heads}
 
     def named(self, flat: Tensor) -> Mapping[str, Tensor]:
-        """Map parameter names of the network's `state_dict` to views of a vector."""
+        """Map parameter names of the network's `state_dict` to views of flat [..., size]."""
         return {name: segment.view(flat) for name, segment in self.places().items()}
 
 
 def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
-    """Assign consecutive positions to the module's parameters."""
+    """Return consecutive positions of the module's parameters, from `start` on."""
     segments = []
     for name, parameter in module.named_parameters():
         segments.append(Segment(name, start, tuple(parameter.shape), parameter.requires_grad))
@@ -132,7 +132,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Map prefix + name to a parameter view [P, ...] of flat [P, N].
 
-    The gradients of learned parameters are views of `grad`, unless `grad` is empty.
+    The gradients of learned parameters are views of `grad` [P, N]. If `grad` is empty, there are no gradients.
     """
     views = {}
     for segment in segments:
@@ -172,7 +172,7 @@ class Weights:
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
-        """Return the float32 gradients of these slots, [G, N].
+        """Return the float32 gradients of the slots in `span`, [G, N].
 
         The gradients of the working copy are moved to the float32 gradients first.
         """
@@ -183,7 +183,7 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Return two gradient buffers of these slots: of the working copy and of the master weights.
+        """Return two gradient buffers of the slots in `span`: of the working copy and of the master weights.
 
         Shapes: [G, parameters]. If the working copy is bf16, its buffer has only the body's parameters. Otherwise,
         both buffers are the same. If the slots learn one after another, all slots share one row, [1, parameters].
@@ -281,6 +281,7 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
+        obs: name -> [G, T, B, ...], before normalisation. first: bool, the step starts an episode.
         cut: True at step t if no gradient of a recurrent core flows from step t back to step t - 1 (see cores.py).
         None: gradients stop only before the first step.
         """
@@ -296,7 +297,7 @@ class Group:
     def infer(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
     ) -> tuple[Tensor, ...]:
-        """Run inference with the published weights, without gradients."""
+        """Compute the results of `forward` with the published weights, without gradients."""
         obs = self._normalizers.normalize_obs(self._serving_stats, self.span, obs_GTB)
         if self._alone:
             of_one = {k: v[0] for k, v in obs.items()}
@@ -431,7 +432,8 @@ class Serving:
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the current weights and normalisers of these slots, after optimiser steps and changes of members.
 
-        exchanged: True if the weights in the slots were replaced. Later inference batches must not use the former ones.
+        exchanged: True if the weights in the slots were replaced. Later inference batches must not use the former
+        weights.
         """
         for p in slots:
             with self._locks[p]:
@@ -463,7 +465,7 @@ class Streams:
         """Make the current stream wait for the first `number` side streams."""
 
     def mark(self) -> Mark | None:
-        """Mark the end of the work that is queued on the current stream. None: later work need not wait."""
+        """Return a mark after the work that is queued on the current stream. None: later work need not wait."""
         return None
 
     def after(self, mark: Mark | None) -> None:

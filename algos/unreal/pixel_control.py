@@ -40,7 +40,7 @@ class Cells(NamedTuple):
 def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
     """Compute the absolute change between steps, averaged over a cell's pixels and channels, [T-1, B, h, w] in [0, 1].
 
-    image: uint8.
+    image: uint8 [T, B, channels, height, width].
     """
     height, width = cells.rows * cells.side, cells.columns * cells.side
     top, left = (image_TBCHW.shape[3] - height) // 2, (image_TBCHW.shape[4] - width) // 2
@@ -53,6 +53,8 @@ def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
 
 class PixelQ(nn.Module):
     """Dueling network for Q of every cell and choice (Wang et al. 2016).
+
+    size: F, width of the features. nvec: sizes of the action components.
 
     Q is V plus centred advantages. A linear layer produces a small map of 32 channels. A transposed convolution (4x4,
     stride 2) expands the map to the cells. This convolution is computed as a matrix product and a sum of overlapping
@@ -112,6 +114,8 @@ def q_returns(
     """Compute n-step returns of pixel changes, [T, B, h, w]: sum_{k<n} gamma^k change_{t+k} + gamma^n max_a Q.
 
     Step t of T has n = T - t, or fewer steps if the episode ends earlier. Q is 0 after a terminal state.
+
+    h, w: rows and columns of cells. change: `pixel_change`. best: max_a Q at each step and after the last step.
     """
     cells = change_TBhw.shape[-2:]
 

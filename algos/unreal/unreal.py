@@ -46,8 +46,10 @@ PREDICTION_SIZE = 128
 class UnrealHeads(nn.Module):
     """Heads of the auxiliary tasks.
 
+    body: body of the policy, which gives the sizes of the inputs.
     image: name of the observation for pixel control.
     newest: channels of the newest frame in this observation.
+    cells: division of the image. nvec: sizes of the action components.
     """
 
     def __init__(self, body: Body, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]) -> None:
@@ -62,7 +64,7 @@ class UnrealHeads(nn.Module):
 
 
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add the auxiliary heads.
+    """Add the auxiliary heads to `net`, in place. Return `net`.
 
     Raises ValueError without images, for continuous actions, and if policy and value have separate bodies.
     """
@@ -83,7 +85,11 @@ def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
 def auxiliary_loss(
     net: PolicyNet, segments: tuple[Segments, ...], hypers: Hypers, return_scale: Tensor
 ) -> tuple[Tensor, Stats]:
-    """Return the weighted sum of one policy's three auxiliary losses, and statistics, all 0-d."""
+    """Return the weighted sum of one policy's three auxiliary losses, and statistics, all 0-d.
+
+    segments: (sequences of SEQUENCE steps, segments of FRAMES steps). Pixel control learns from the first half of the
+    sequences, and value replay from the second half.
+    """
     sequences, frames = segments
     half = sequences.valid.shape[1] // 2
     features = _features(net, sequences)
@@ -115,7 +121,10 @@ def _features(net: PolicyNet, s: Segments) -> Tensor:
 
 
 def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
-    """Compute the loss 0.5 * (R - Q(s, a))^2, summed over cells and averaged over steps. R: `q_returns`."""
+    """Compute the loss 0.5 * (R - Q(s, a))^2, summed over cells and averaged over steps, 0-d.
+
+    R: `q_returns`. features: [L+1 steps, S segments, F].
+    """
     heads = _heads(net)
     value, advantage = heads.pixels(features)
     with torch.no_grad():
@@ -129,7 +138,10 @@ def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
 def value_replay_loss(
     net: PolicyNet, s: Segments, features: Tensor, gamma: Tensor, return_scale: Tensor
 ) -> Tensor:
-    """Compute the mean of 0.5 * (R - V)^2 in normalised units. R: n-step return with current values."""
+    """Compute the mean of 0.5 * (R - V)^2, 0-d, in normalised units (reward units divided by `return_scale`).
+
+    R: n-step return with current values. features: [L+1 steps, S segments, F].
+    """
     value = net.heads.value(features).squeeze(-1)
     with torch.no_grad():
         never = torch.full((), s.valid.shape[0] + 1, device=value.device)
@@ -142,7 +154,7 @@ def value_replay_loss(
 
 
 def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]:
-    """Compute cross-entropy and accuracy of the predicted class of the reward after the last frame."""
+    """Return (cross-entropy in nats, accuracy) of the predicted class of the reward after the last frame, both 0-d."""
     seen = {
         name: torch.zeros_like(x[:FRAMES]) if name == LAST else x[:FRAMES]
         for name, x in s.obs.items()
