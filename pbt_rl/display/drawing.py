@@ -29,7 +29,7 @@ INSTALL = 'pip install "pbt-rl[report]"'
 
 
 class Drawing:
-    """Drawing of a run's figures as PNG files, with a pause between two drawings.
+    """Scheduler of a child process that draws a run's figures as PNG files, with a pause between two drawings.
 
         consumes     the run's journal at the start of a drawing
         produces     images, which `poll` and `finish` return
@@ -83,8 +83,8 @@ class Drawing:
     def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
         """Wait for the last drawing while `may_wait` returns True, at most TIMEOUT_SECONDS. Return images like `poll`.
 
-        A requested drawing starts at once. A drawing in progress is restarted with normal priority. Otherwise, it might
-        get no CPU time.
+        A requested drawing starts at once. A drawing in progress is restarted with normal priority, because with low
+        priority it might get no CPU time.
         """
         ready = self._collect()
         if self.child is not None:

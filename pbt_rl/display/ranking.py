@@ -136,7 +136,8 @@ def changed_values(
     """Format changed values, largest change first, in at most `room` characters.
 
     If the last N values do not fit, `+N` replaces them. If no value fits, the text is the number of values.
-    different: names of values that are shown even if they have not changed.
+    then, now: values before and after the change. different: names of values that are shown even if they have not
+    changed. arrow: text between an old and a new value.
     """
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
@@ -305,7 +306,7 @@ def time_left(view: RunView) -> str:
 
 
 def next_comparison(view: RunView) -> str:
-    """Format the time until the next comparison, or the reason why no time is given. Return "" if it is unknown."""
+    """Format the time until the next comparison, or the reason why no time is given. Return "" if both are unknown."""
     until, left = view.comparison_in_seconds, view.seconds_left
     if not until:
         return "" if until is None else "comparison needs episodes"
@@ -353,7 +354,10 @@ DIGITS, MOST_DIGITS = 3, 6
 
 
 def value(x: float, digits: int = DIGITS) -> str:
-    """Format a value. A value just below 1, such as a discount, gets enough digits to differ from 1."""
+    """Format a value. A value just below 1, such as a discount, gets enough digits to differ from 1.
+
+    digits: number of significant digits.
+    """
     if 0.9 < x < 1:
         decimals = max(digits + 2, math.ceil(-math.log10(1 - x)) + digits - 2)
         return f"{x:.{decimals}f}".rstrip("0")

@@ -40,9 +40,9 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
     """Return tag -> value of one member, without unknown values.
 
-    Until each of the member's environments has ended an episode since the last change, the objective is left out. From
-    the first change on, return and length are then left out, too. Otherwise, the curves would drop, because short
-    episodes end first.
+    Until each of the member's environments has ended an episode since the last change, the objective is left out.
+    Return and length are then left out, too, if the member has ever been changed. With these values, the curves would
+    drop after each change, because short episodes end first.
 
     shown: names of the values to include. None: all values.
     """

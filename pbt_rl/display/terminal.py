@@ -296,7 +296,8 @@ def decision_line(
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
     """Return useful shell commands for a run that has ended, each with a comment.
 
-    trained: True if the run has frames. saved: True if there is a checkpoint.
+    ended: reason for the end, such as `frames`. trained: True if the run has frames. saved: True if there is a
+    checkpoint.
     """
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",

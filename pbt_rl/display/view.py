@@ -72,7 +72,7 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the window, or over its newest episodes. None while the window is empty.
+    """Mean true objective over the window, or over the newest episodes of the window. None while the window is empty.
 
     With PBT's ready rules `synchronous` and `timed`, the mean is over the newest N episodes of the window. N is the
     number of episodes since the last decision about the member, but at least --pbt.min-episodes and at least the number

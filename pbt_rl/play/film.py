@@ -67,7 +67,7 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture.
+        """Append a picture, uint8 [height, width, 3].
 
         The first picture sets the size of the film. Both sides are rounded down to even numbers, which the codec needs.
         Raises ConfigError if ffmpeg has ended with an error.

@@ -5,7 +5,8 @@ matches between members, and `load_policy` use this module. A member's file cont
 
 Long evaluations show their progress. The best episode can be filmed.
 
-Axes: R rows of the vector env (one environment or agent each), A action components. The pack has one policy, P = 1.
+Axes: R rows of the vector env (one environment or agent each), A action components, D distribution parameters,
+S size of the recurrent state. The pack has one policy, P = 1.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class PolicyState:
     """Recurrent state and stacked frames of R running episodes. Immutable."""
 
     recurrent_PRS: Tensor
+    """[1, R, size of the recurrent state]."""
     frames: Mapping[str, Tensor]
-    """Observation name -> frame stack, int32 [R, H, W]. An int32 contains the last four 8-bit values of a pixel."""
+    """Observation name -> frame stack, int32 [R, height, width]. An int32 contains a pixel's last four 8-bit values."""
 
 
 class Policy:
@@ -161,9 +163,10 @@ class Policy:
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:
-        """Return actions [R, A] and the next state.
+        """Return actions [R, A] and the next state. Axes: R rows of the vector env, A action components.
 
-        obs: name -> array [R, ...]. first_R: True for rows that begin an episode. state: previous state. None: zeros.
+        obs: name -> array [R, ...]. first_R: True for rows that begin an episode. state: state that the previous call
+        returned. None: zeros.
         """
         device, rows = self._pack.device, len(first_R)
         before = self._blank(rows) if state is None else state

@@ -36,12 +36,15 @@ class _Array:
     path: tuple[str, ...]
     shape: tuple[int, ...]
     read: Callable[[NDArray[Any], int], NDArray[Any]]
-    """Function from (array [R, *shape], R) to an input array of the network."""
+    """Function from (array [R, *shape], R) to an input array of the network. R: number of environments."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """Conversion of an environment's observations to input arrays, and of a policy's output arrays to actions."""
+    """Conversion of an environment's observations to input arrays, and of a policy's output arrays to actions.
+
+    Axes: R environments, A action components.
+    """
 
     arrays: tuple[_Array, ...]
     actions: Callable[[NDArray[Any]], Any]

@@ -18,7 +18,7 @@ class AppendFile:
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
-        """Open or create the file. position: truncate the file to this number of bytes. None: keep all bytes.
+        """Open or create the file. position: number of bytes to keep of an existing file. None: keep all bytes.
 
         Raises OSError, for example if the file is a symbolic link.
         """
@@ -32,7 +32,10 @@ class AppendFile:
             os.ftruncate(self._file, self.position)
 
     def append(self, record: bytes) -> None:
-        """Write one record. If OSError is raised, a partial record is removed at once or before the next record."""
+        """Write one record. Raises OSError if it was not completely written.
+
+        The partial record is removed at once, or before the next record is written.
+        """
         self._mend()
         rest = memoryview(record)
         self._torn = True

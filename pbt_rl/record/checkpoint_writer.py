@@ -49,7 +49,11 @@ NICENESS = 5
 
 @dataclass(frozen=True)
 class Written:
-    """Result of a write: a complete checkpoint on disk."""
+    """Result of a successful write: a complete checkpoint on disk.
+
+    number, frames, kept: see `Manifest`. members: number of saved members, without remembered states.
+    bytes: size of all files except the manifest.
+    """
 
     path: Path
     number: int
@@ -57,22 +61,24 @@ class Written:
     members: int
     bytes: int
     seconds: float
-    """Duration of the checkpoint in the thread, including waits for snapshots."""
+    """Seconds that the thread spent on the checkpoint, including waits for snapshots."""
     kept: bool
 
 
 @dataclass(frozen=True)
 class WriteFailed:
-    """Result of a failed write, which leaves earlier checkpoints unchanged."""
+    """Result of a failed write. Earlier checkpoints are unchanged. frames: those of `begin_checkpoint`."""
 
     frames: int
     reason: str
 
 
 class UnfinishedCheckpoint:
-    """Files of one checkpoint, written in order of arrival. `make_folder`, `write` and `finish` may raise OSError.
+    """Files of one checkpoint, written in the order in which snapshots arrive.
 
-    `make_folder` raises CheckpointBroken if the folder of checkpoints cannot be read.
+    `make_folder`, `write` and `finish` may raise OSError. `make_folder` raises CheckpointBroken if the folder of
+    checkpoints cannot be read.
+    folder: folder of all checkpoints of the run. frames, kept: see `CheckpointWriter.begin_checkpoint`.
 
     1. Call `make_folder`.
     2. For each snapshot, call `pack` and `write`.
@@ -87,7 +93,7 @@ class UnfinishedCheckpoint:
         self._remembered: list[SavedMember] = []
 
     def make_folder(self, state: bytes) -> None:
-        """Make the folder and write state.json."""
+        """Make the folder and write state.json. state: content of this file."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             _sync_folder(self._folder.parent)
@@ -186,7 +192,10 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
-    """Return an unused path for a checkpoint, and its temporary path. own: temporary path that counts as unused."""
+    """Return an unused path for a checkpoint, and its temporary path.
+
+    own: temporary path of this checkpoint, which may already exist.
+    """
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
@@ -241,6 +250,7 @@ class CheckpointWriter:
     def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint.
 
+        frames: population clock. For a permanent checkpoint: the frames at which it was due.
         state: content of state.json. The state is encoded here, and may be modified afterwards.
         expected: number of snapshots, including snapshots of remembered states.
         kept: True for a permanent checkpoint.
@@ -265,8 +275,9 @@ class CheckpointWriter:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress, unless all its snapshots have been added.
 
-        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called. If the checkpoint
-        is nevertheless completed, older checkpoints are kept until the next one: members may be restored from them.
+        reason: text for the result.
+        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called.
+        If the checkpoint is completed nevertheless, older ones are kept until the next one: members may be restored from them.
         """
         self._abandoned.set()
         self._jobs.put(reason)
@@ -291,9 +302,9 @@ class CheckpointWriter:
         return ended
 
     def close(self, timeout_seconds: float) -> bool:
-        """Finish or abandon the checkpoint in progress, and end the thread. Return True if the thread ends in time.
+        """Finish the checkpoint in progress, and end the thread. Return True if the thread ends before the timeout.
 
-        The checkpoint is abandoned if snapshots are missing. `poll` returns the result of the checkpoint.
+        If snapshots are missing, the checkpoint is abandoned instead. `poll` returns the result.
         A thread that does not end in time ends with the process. The run's next checkpoint removes unfinished files.
         """
         self._jobs.put(None)

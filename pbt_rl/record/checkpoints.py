@@ -142,7 +142,7 @@ def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
 
 
 def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
-    """Copy a member's complete state from tensors into new arrays.
+    """Copy a member's complete state from the tensors of a file into new arrays, named as in `MemberSnapshot.arrays`.
 
     path: used in the error message.
     Raises ConfigError with a list of differences if the tensors do not fit the network.
@@ -178,7 +178,8 @@ def check_finite(path: Path, tensors: Arrays) -> None:
 def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
     """Compare the tensors of a file (`has`) with the tensors of a network (`wanted`). Return the differences.
 
-    If the file has no tensor with a prefix that the network needs, the result contains one entry for the prefix.
+    prefixes: only tensors whose names begin with one of these texts are compared. If the network needs tensors with a
+    prefix, and the file has none of them, the result contains one entry for this prefix.
     """
     found = []
     for prefix in prefixes:
@@ -366,7 +367,10 @@ class Checkpoint:
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def states(self, names: NetNames) -> SavedStates:
-        """Return a function for each state. The function reads the state, and raises the errors of `load`."""
+        """Return (member, generation) -> function that reads this state. The function raises the errors of `load`.
+
+        generation: None for the member's state at the checkpoint, else the generation of a remembered state.
+        """
         keys = [(saved.member, None) for saved in self.members()]
         remembered = [(saved.member, saved.generation) for saved in self.remembered()]
         return {
@@ -463,7 +467,10 @@ class Checkpoints:
         return whole
 
     def at(self, frames: int) -> Checkpoint:
-        """Return the last checkpoint at these frames. Without one, raise ConfigError with the available frames."""
+        """Return the last checkpoint with exactly these frames (`Checkpoint.frames`).
+
+        If there is none, raise ConfigError with a list of the available frames.
+        """
         found = self.all()
         for checkpoint in reversed(found):
             if checkpoint.frames == frames:

@@ -15,9 +15,10 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
     """Raise ConfigError if the environment of a run has changed so that its networks or values no longer fit.
 
     If the journal is missing, damaged or older than this check, nothing is compared.
-    spec: present environment. note: function that prints a warning if no error is raised, but action bounds differ.
-    trains: True if training continues. The names of shaping, the number of agents, and the name of a single observation
-    are compared only if training continues.
+    run: folder of the run. spec: present environment.
+    note: function that is called with a warning if only the action bounds differ.
+    trains: True if training continues. Only in this case, the names of shaping, the number of agents, and the name of a
+    single observation are compared, too.
     """
     try:
         start = next(journal_events(run), None)

@@ -108,7 +108,8 @@ class RunFolder:
     def at_default(self, field: str) -> bool:
         """Check whether an option, or each option of a group, had its default value when the config was written.
 
-        False if unknown. The option need not exist in this version of pbt_rl.
+        field: config field such as `pbt.tune`, or a group such as `pbt`. The option need not exist in this version of
+        pbt_rl. False if unknown.
         """
         try:
             changed = json.loads((self.path / CHANGED).read_text(encoding="utf-8"))

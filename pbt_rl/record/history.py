@@ -48,7 +48,10 @@ FRAMES = "frames"
 
 @dataclass(frozen=True)
 class Point:
-    """State of a member at one time. seconds: seconds since the start of the run. frames: frames of this member."""
+    """State of a member at one time. seconds: seconds since the start of the run. frames: frames of this member.
+
+    episodes: finished episodes of all generations, at the last progress record.
+    """
 
     seconds: float
     member: int
@@ -70,7 +73,11 @@ class Point:
 
 @dataclass(frozen=True)
 class TakenDecision:
-    """Decision of a controller, with its time. objective: objective of the member at this time. None if unknown."""
+    """Decision of a controller.
+
+    seconds: time of the decision, since the start of the run. frames: population clock at this time.
+    objective: objective of the member at this time. None if unknown.
+    """
 
     seconds: float
     frames: int
@@ -86,7 +93,10 @@ class TakenDecision:
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """Interval in which a member had a slot. slot: number of the slot, in order of first use in all packs."""
+    """Interval in which a member had a slot, in seconds since the start of the run.
+
+    slot: number of the slot. The slots of all packs are numbered in the order of their first use, from 0.
+    """
 
     slot: int
     member: int
@@ -96,8 +106,9 @@ class TimeSlice:
 
 @dataclass(frozen=True)
 class Phase:
-    """Training of a member between two decisions of a search.
+    """Training of a member between two decisions of a search, in seconds since the start of the run.
 
+    number: index of the phase (or rung) in the search.
     score: objective at the end of the phase, or None if unknown. outcome: `on` (continued), `completed` or `evicted`.
     `score` and `outcome` are None in a phase that has not ended.
     """
@@ -160,16 +171,18 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class History:
-    """Tables of a run's events, see `history_of`. A *node* of the lineage is a member between two changes.
+    """History of a run: its events, and tables that are computed from the events. `history_of` builds it.
 
-    The config is the config of the last resume, if any. Seconds count from the start of the run, without interruptions.
+    A *node* of the lineage is a member between two changes. The config is the config of the last resume, if any.
+    Seconds count from the start of the run. The time between an interruption and the next resume does not count.
     """
 
     name: str
     events: Sequence[Event]
     options: RunOptions
     noise: Noise | None = None
-    """Counts of comparisons, of replacements, and of replacements without a significant difference. None if unknown."""
+    """Counts of comparisons, of replacements, and of replacements without a significant difference of scores. None if
+    unknown."""
     folder: RunFolder | None = None
     """Folder from which the events were read. None if the events have another source."""
 
@@ -240,7 +253,7 @@ class History:
 
     @property
     def entry_episodes(self) -> int:
-        """Number of episodes in each entry of a window. More than 1 only for device simulators."""
+        """Number of episodes that one entry of a window averages. More than 1 only for device simulators."""
         return max((e.count for e in self.of(Comparison)), default=1)
 
     @property
@@ -294,13 +307,14 @@ class History:
         One pass is needed, because decisions depend on the generations of the members before the comparison.
         """
         lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
+        ended: dict[int, int] = {}
         for event in self.events:
             generations = lineage.generations if isinstance(event, Comparison) else {}
             lineage.take(event)
             if not isinstance(event, Comparison | Progress):
                 continue
             seconds = self.since(event)
-            now = [p for p in _points(event, seconds) if (p.member, 0) in lineage]
+            now = [p for p in _points(event, seconds, ended) if (p.member, 0) in lineage]
             points += now
             if isinstance(event, Comparison):
                 known = {p.member: p.objective for p in now}
@@ -405,7 +419,7 @@ class History:
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """Return the last objective of a node in the lineage. None if it is missing or not `finite`."""
+        """Return the last objective of a node in the lineage. None if unknown, NaN, infinite, or too large to sum."""
         return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
@@ -447,9 +461,9 @@ class History:
 
     @property
     def founders(self) -> int:
-        """Number of initialised weights from which present members descend (without stopped members and controls).
+        """Number of different initial weights from which the present weights of the members descend.
 
-        The initialised weights of a restart count, too.
+        The new weights of a restart count as initial weights, too. Stopped members and controls are left out.
         """
         return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
@@ -482,7 +496,10 @@ class History:
 
 
 def read_run(folder: Path) -> History:
-    """Read the journal of a run, with windows reduced by `light`. Raises ConfigError if it is missing or damaged."""
+    """Read the journal of a run. Raises ConfigError if the journal is missing or damaged.
+
+    `light` reduces the windows in its events.
+    """
     noise, events = Noise(), []
     for event in journal_events(folder):
         noise.take(event)
@@ -509,16 +526,25 @@ def history_of(
     return History(name, events, options, noise, folder)
 
 
-def _points(event: Comparison | Progress, seconds: float) -> list[Point]:
+def _points(event: Comparison | Progress, seconds: float, ended: dict[int, int]) -> list[Point]:
+    """Return the points of an event. ended: member -> episodes in the last progress record, which is updated."""
     told: list[tuple[MemberProgress | MemberReport, float | None, bool, float | None]]
     if isinstance(event, Progress):
         told = [(m, m.objective, m.complete, m.early) for m in event.members]
+        ended |= {m.member: m.episodes for m in event.members}
     else:
         of = event.report.members
         told = [(m, mean(m.objectives), m.member not in event.incomplete, None) for m in of]
     return [
         Point(
-            seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete, finite(early)
+            seconds,
+            m.member,
+            m.generation,
+            m.frames,
+            finite(objective),
+            ended.get(m.member, 0),
+            complete,
+            finite(early),
         )
         for m, objective, complete, early in told
     ]
@@ -528,8 +554,8 @@ def light(event: Event, *, whole_windows: bool) -> Event:
     """Reduce each window of a comparison to the mean of the compared episodes, and remove the members' values.
 
     Return other events unchanged. (In a run of many members, windows are 90 % of the journal.)
-    whole_windows: False if only episodes since the last comparison are compared. Members without such episodes have the
-    mean of the window.
+    whole_windows: True if the ready rule compares whole windows. False if it compares only episodes since the last
+    comparison. A member without such episodes gets the mean of its whole window.
     """
     if not isinstance(event, Comparison):
         return event
@@ -548,7 +574,8 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
 
     - The times of a `Resume` and of all later events are reduced by the length of the interruption.
     - Each `End` and `Final` before a `Resume` is removed.
-    - All members leave their slots at a `Resume`, because they may enter other slots afterwards.
+    - Before each `Resume`, each occupied slot is emptied by an additional `SlotChange`, because members may enter other
+      slots afterwards.
     - The first event gets the config of the last `Resume`.
     """
     told: list[Event] = []

@@ -68,6 +68,7 @@ class Journal:
     def write(self, event: str, frames: int, **content: Any) -> None:
         """Append one event, or keep it in memory while the file cannot be written.
 
+        event: kind of the event. frames: population clock.
         content: fields of the event: JSON types, dataclasses, paths, tuples, numpy numbers, NaN and infinities.
         For other types, TypeError is raised and the event is not written.
         """
@@ -99,7 +100,7 @@ class Journal:
         self._write_waiting()
 
     def initial(self, values: list[Values]) -> None:
-        """Write the members' initial values. Raises OSError."""
+        """Write the members' initial values, in order of id. Raises OSError."""
         self._add("initial", 0, {"values": values})
         self._write_waiting()
 
@@ -113,7 +114,7 @@ class Journal:
         """Write a comparison: the report to the controller (without values), and the controller's decisions.
 
         incomplete: members with an environment that has not finished an episode since the member's last change.
-        count: number of episodes in each entry of a window.
+        count: number of episodes that one entry of `MemberReport.objectives` averages.
         """
         made = [decision_to_dict(d) for d in decisions]
         members = [
@@ -153,7 +154,7 @@ class Journal:
             self._waiting_bytes -= len(line)
 
     def _drop(self) -> None:
-        """Drop the oldest waiting events until half of the limit is free.
+        """Drop the oldest waiting events until half of MAX_WAITING_BYTES is free.
 
         Events that an audit needs are dropped only if these events alone exceed the limit.
         """
@@ -180,9 +181,10 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
     """Yield `decode(line, number)` for each line. number: line number, from 1.
 
-    A last line that is not JSON is skipped, because a killed process may leave an incomplete line.
+    decode: must raise one of the exceptions in `NOT_JSON` for a line that is not JSON. A last line of this kind is
+    skipped, because a killed process may leave an incomplete line.
     Lines are read one at a time, because the journal of a long run may have gigabytes.
-    Raises OSError, ValueError if a line before the last is not JSON, and the other errors of `decode`.
+    Raises OSError, ValueError if an earlier line is not JSON, and other errors of `decode`.
     """
     broken = 0
     with path.open("rb") as file:

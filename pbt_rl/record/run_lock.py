@@ -2,10 +2,11 @@
 
 The kernel holds the lock (`flock`) and releases it at the end of the process, even if the process is killed.
 
-`--overwrite` renames the folder of the old run. The old run is deleted at the first report of the new run:
+`--overwrite` renames the folder of the old run. The old run is deleted when the new run *reports*, which means: when a
+learner sends the first message about the progress of its members.
 
     runs/.demo.new.1f3a        new folder; renamed to runs/demo when it is locked and contains a config
-    runs/.demo.replaced.1f3a   old run; restored if the new run ends before its first report
+    runs/.demo.replaced.1f3a   old run; restored if the new run ends before it reports
 
 If the process is killed, these folders may remain. The next run with this name deletes an unlocked new folder, and
 prints a line about the old run.
@@ -49,7 +50,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Acquire the lock. Raises Held or OSError."""
+        """Acquire the lock. Raises OSError, or Held if another process still holds the lock after TIMEOUT_SECONDS."""
         self._path = folder / FILE
         self.supported = True
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -142,7 +143,7 @@ class LockedRun:
 
     def __init__(self, config: Config, folder: RunFolder, lock: FolderLock, *, existing: bool) -> None:
         self.config, self.folder = config, folder
-        """The config contains the final name of the run."""
+        """The config contains the final name of the run, even if the user gave no name."""
         self.existing = existing
         """True for an existing run, whose files are unchanged. False for a new folder, even if it replaces a run."""
         self.notes: list[str] = []
@@ -164,7 +165,10 @@ class LockedRun:
         self._locks.append(lock)
 
     def started(self) -> None:
-        """Delete the replaced run. Call this at the first report of the new run. Safe to call again."""
+        """Delete the replaced run. Safe to call again.
+
+        Call this when a learner of the new run first reports the progress of its members.
+        """
         self._started = True
         if self._aside is not None:
             # Use a thread, because the deletion of a long run may take seconds.
@@ -175,8 +179,8 @@ class LockedRun:
     def release(self, *, failed: bool) -> str:
         """Release the locks. Safe to call twice. Return an error message, or an empty text.
 
-        If the new run has not reported yet, the replaced run is restored.
-        failed: True if an error stopped the run. The folder of a new run that has not reported yet is then deleted.
+        If `started` was not called, the replaced run is restored.
+        failed: True if an error stopped the run. The folder of a new run is then deleted, unless `started` was called.
         """
         problem = ""
         try:
@@ -231,7 +235,7 @@ def lock_run_folder(config: Config) -> LockedRun:
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
     """Lock or create the folder of a named run. Raises ConfigError or OSError.
 
-    Return None if another process was faster. The caller then tries again.
+    Return None if another process creates or replaces the folder at the same time. The caller then tries again.
     """
     path, name = folder.path, config.name
     if not os.path.lexists(path):
@@ -274,9 +278,10 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _make(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Create a folder with lock and config under a hidden name, and rename it to the name of the run.
+    """Create a folder with lock and config under a hidden name, and rename the folder to the name of the run.
 
-    Return None if another process was faster. The caller then tries again.
+    Return None if another process creates the run, or deletes this folder, at the same time. The caller then tries
+    again. Raises OSError.
     """
     made = _hidden(folder.path, NEW)
     made.mkdir()

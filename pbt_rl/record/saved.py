@@ -133,7 +133,10 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """Parsed text RUN[@FRAMES][:MEMBER]. at: FRAMES of a checkpoint, or None for the newest undamaged checkpoint."""
+    """Parsed text RUN[@FRAMES][:MEMBER].
+
+    at: FRAMES of a checkpoint. None for the newest undamaged checkpoint. member: `best`, or the digits of an id.
+    """
 
     run: Path
     at: int | None = None

@@ -1,4 +1,4 @@
-"""Figures of a run. A function for `Picture.draw` returns a figure, or the reason why the figure cannot be drawn."""
+"""Figures of a run. Functions with the result type `Drawn` return a figure, or the reason why it cannot be drawn."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def objective(history: History) -> style.Drawn:
 
 
 def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return (frames, mean over the ended episodes) points of a member up to the first final objective.
+    """Return (frames, mean over the ended episodes) points of a member, for the dotted line at the start of its curve.
 
-    A provisional objective is not final. Empty if no provisional objective comes first.
+    The points end with the first objective that is not provisional. Empty if no provisional objective precedes it.
     """
     line: list[tuple[float, float]] = []
     for point in points:
@@ -201,7 +201,10 @@ def evaluations(history: History) -> style.Drawn:
 
 
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
-    """Return member -> points with a complete objective, without empty lists. controls: include the control group."""
+    """Return member -> points whose objective is not provisional, for each member with such points.
+
+    controls: True to include the control group.
+    """
     left_out: frozenset[int] = frozenset() if controls else history.controls
     curves = {m: points for m, points in history.curves.items() if m not in left_out}
     return {m: known for m, points in curves.items() if (known := [p for p in points if p.drawn is not None])}

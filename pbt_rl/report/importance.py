@@ -16,8 +16,8 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
-"""Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of this number is used: fewer
-configurations cannot rank 100 forests reliably, and more configurations take too long."""
+"""Number of forests for 40 to 200 configurations, as in the paper. A quarter of this number is used for fewer
+configurations, which cannot rank 100 forests reliably, and for more configurations, which take too long."""
 MOST_CONFIGURATIONS = 1000
 """Maximum number of configurations. If there are more, a random sample is used, because 12,000 take minutes."""
 FOLDS = 10
@@ -32,6 +32,7 @@ class Importance:
 
     shares: name -> importance (sum 1, or all 0 for a forest that makes no split).
     r_squared: R squared of the best forest on held-out configurations.
+    forests, configurations: number of forests that were tried, and number of configurations.
     """
 
     shares: Mapping[str, float]
@@ -45,7 +46,8 @@ def importance(
 ) -> Importance:
     """Fit forests with random settings. Return the importances of the best forest in ten-fold cross-validation.
 
-    configurations: at least `MIN_CONFIGURATIONS`, with equal names. forests: number of forests. None: see FORESTS.
+    configurations: at least `MIN_CONFIGURATIONS`, with equal names. scores: objective of each configuration, finite.
+    forests: number of forests. None: see FORESTS.
     Raises ConfigError if scikit-learn is missing.
     """
     try:

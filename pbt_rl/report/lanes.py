@@ -14,9 +14,9 @@ THIN_LANE = 0.3
 
 @dataclass(frozen=True)
 class Layout:
-    """Vertical positions of the nodes in the figure of the lineages, in lanes.
+    """Vertical positions of the nodes in the figure of the lineages. The unit is the height of a full lane.
 
-    y: key of a node -> position, downwards from 0 to `bottom`. height: height of the axes in inches.
+    y: node as (member, generation) -> position, downwards from 0 to `bottom`. height: height of the axes in inches.
     """
 
     y: dict[StateKey, float]
@@ -42,10 +42,11 @@ class Layout:
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return key -> training frames, for the last node of each member and for all ancestors of these nodes.
+    """Return (member, generation) -> training frames, up to which the line of a node is drawn thick.
 
-    The value of a last node is its training frames at its end. The value of another node is the most training frames
-    at which a child in the result starts.
+    The result contains the last node of each member, and all ancestors of these nodes. The number of a last node is its
+    training frames at its end. The number of an ancestor is the training frames at which the latest of its children in
+    the result begins.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

@@ -31,7 +31,10 @@ SCRIPT = f"<script>{resources.files(__package__).joinpath('live.js').read_text(e
 
 
 class Live:
-    """Page and figures of one run. `step` renews page and figures. Not thread-safe."""
+    """Page and figures of one run. `step` renews page and figures. Not thread-safe.
+
+    page: HTML, or the error because of which the page cannot be built.
+    """
 
     def __init__(self, run: Path) -> None:
         """Build the first page. Raises ConfigError if the journal of the run is missing or damaged."""

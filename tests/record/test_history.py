@@ -65,3 +65,22 @@ def test_a_comparison_has_the_mean_of_its_compared_episodes(tmp_path, ready, com
     found = {(p.member, p.frames): p.objective for p in read.points}
     assert {key: found[key] for key in wanted} == pytest.approx(wanted)
     assert all(d.objective in found.values() for d in read.decisions)
+
+
+def test_the_number_of_episodes_never_falls_at_a_comparison():
+    events = run_of(2, pbt=PBT, limit=20_000)
+    at = next(i for i, event in enumerate(events) if "report" in event)
+    before = [
+        {
+            "member": member["member"],
+            "generation": 0,
+            "frames": member["frames"],
+            "objective": 1.0,
+            "episodes": 10_000 + member["member"],
+        }
+        for member in events[at]["report"]["members"]
+    ]
+    progress = {"event": "progress", "members": before, "time": events[at]["time"], "frames": 0}
+    history = history_of("x", read_events([*events[:at], progress, *events[at:]]))
+    for member, points in history.curves.items():
+        assert {p.episodes for p in points} == {10_000 + member}

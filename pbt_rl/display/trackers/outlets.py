@@ -60,11 +60,13 @@ class TrackedRun:
 
 
 class Outlet(Thread):
-    """Tracker with its own thread."""
+    """Thread of one tracker, with a queue of views."""
 
     def __init__(self, name: str, run: TrackedRun, log: Path, warn: Callable[[str], None]) -> None:
-        """Import and create the tracker, and start the thread. Raises ConfigError if it cannot be imported.
+        """Import and create the tracker, and start the thread.
 
+        Raises ConfigError if the tracker cannot be imported, or has no methods `show` and `close`.
+        name: value of --track. warn: called with each line for the user.
         log: file for the traceback if the tracker fails, for example in its constructor.
         """
         super().__init__(name=f"tracker {name}", daemon=True)

@@ -2,8 +2,8 @@
 
 members.csv has one row per member and view. population.csv has one row per view. Besides time, member, frames and
 status, the columns are the TensorBoard tags.
-Some columns are new in a later view, such as learning statistics after the first update. New columns are appended at
-the right. They are empty in earlier rows.
+A later view may have new columns, such as learning statistics after the first update. New columns are appended at the
+right, and are empty in earlier rows.
 """
 
 from __future__ import annotations

@@ -125,9 +125,9 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due, and record it as started. The caller starts the evaluation.
+        """Return True if an evaluation is due, and record it as started. After True, save the run and call `begin`.
 
-        Afterwards, `due` returns False until the next multiple of --evaluate-every-frames.
+        Afterwards, `due` returns False until the next multiple of --evaluate-every-frames. frames: population clock.
         """
         is_due = self.due(frames)
         if is_due:

@@ -219,7 +219,10 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Describe the factory's keywords, and the preprocessing of an Atari game, as Markdown. Otherwise return ""."""
+    """Describe the keywords of the environment's factory, and the preprocessing of an Atari game, as Markdown.
+
+    Return "" if there are no keywords, and the environment is not an Atari game.
+    """
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [

@@ -22,7 +22,7 @@ from pbt_rl.play.export.net import ExportedPolicy, interface
 ROWS = 3
 """Batch size of the inputs with which the network is traced. The exported network accepts any batch size."""
 TOLERANCE = 1e-4
-"""Tolerance of logits, means and values. (Other programs add floats in another order.)"""
+"""Relative and absolute tolerance of the outputs. (Other programs add floats in another order.)"""
 KEY = "pbt_rl.policy"
 """Key of the file's metadata under which inputs and outputs are described as JSON."""
 Run = Callable[[Sequence[Tensor]], Sequence[np.ndarray[Any, Any]]]

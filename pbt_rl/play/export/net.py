@@ -66,6 +66,10 @@ class ExportedPolicy(nn.Module):
     value: [N], in units of reward. Missing if `acts_only`, because the critic then has other inputs than the actor.
 
     Floats are float32, even after training with bfloat16.
+
+    inputs: inputs of `forward`, in order. The recurrent state is the last input.
+    normalized: name -> number of elements, for each normalised observation.
+    statistics: name -> statistics of the normalisers, without the axis of policies.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ NORMALIZER_EPS = 0.01
 GROUP = "policy"
 """Name of the observation group in the runner's options, as in the examples of Isaac Lab and RSL-RL."""
 Layers = list[tuple[Tensor, Tensor]]
-"""(weight, bias) of each layer."""
+"""(weight [outputs, inputs], bias [outputs]) of each layer."""
 
 
 def write_rsl_rl(
@@ -183,6 +183,7 @@ def _runner(
 ) -> dict[str, Any]:
     """Return the options of RSL-RL's `OnPolicyRunner`.
 
+    values: hyperparameters of the member. layers: layers of the actor. critic: True if the checkpoint has a critic.
     founder: member from whose initial weights the exported weights descend. scale: scale of returns.
     """
     learner = config.learner
