@@ -1,4 +1,4 @@
-"""Controllers, rules, searches, and the table of values.
+"""Controllers, rules of PBT, searches, and specs of the values that they change.
 
 Built-in controllers decide without torch, processes or I/O, and draw random numbers only from seeded generators.
 

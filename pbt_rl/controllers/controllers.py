@@ -92,15 +92,15 @@ class PbtController:
 
     table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults that
     are within their bounds (see `initial`).
-    copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: what the exploit
-    rule names, usually weights and values. `weights`: members keep their start values. `hypers`: members keep their own
-    weights. Restarts of broken members are exceptions.
-    evaluation: evaluation episodes before each comparison, or None.
+    copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the parts that the
+    exploit rule chooses, usually weights and values. `weights`: members keep their start values. `hypers`: members keep
+    their own weights. Restarts of broken members are exceptions.
+    evaluation: evaluation episodes before each comparison. None: no evaluation.
 
     A comparison gives one decision for each member that may change, in the order of the report. Without a comparison,
-    decisions only repair broken members (`Broken`), and start or end an evaluation. If `observe` returns no decision,
-    the controller stays unchanged, because an audit replays only the reports with decisions. If the exploit rule cannot
-    judge any member yet, the comparison is postponed.
+    decisions only repair broken members (`Broken`), start an evaluation, or end an evaluation. If `observe` returns no
+    decision, the controller stays unchanged, because an audit replays only the reports with decisions. If the exploit
+    rule cannot judge any member yet, the comparison is postponed.
 
     Raises TypeError for a rule that has attributes but is not a dataclass, because the state of this rule cannot be
     saved.
@@ -227,7 +227,7 @@ class PbtController:
         return members[selection.member if copy == "weights" else selection.donor].values
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states that `Broken` and the exploit rule may restore."""
+        """Return the keys (member, generation) of the states that `Broken` and the exploit rule may restore."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
         return self._broken.remembers() | of_rule
 

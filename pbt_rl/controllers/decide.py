@@ -1,4 +1,7 @@
-"""Audit of a journal: replay the reports, and compare the decisions, without their reasons, bit for bit. Pure."""
+"""Audit of a journal: the controller decides again on the journal's reports.
+
+The decisions, without their reasons, must equal the journal's decisions bit for bit. Pure: without processes or files.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def audit_decisions(
     """Replay the reports of a journal, and return the differences from the recorded decisions.
 
     controller: new controller, built from the options and the seed at the start of the run.
-    resumed: builds the controller after a resume with changed options. Required if the journal contains such a resume.
+    resumed: function (resume event, state of the former controller) -> controller after a resume with changed options.
+    Required if the journal contains such a resume.
     Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
@@ -71,14 +75,17 @@ def _bare(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
-    """Fill in the values of the members of a report: the present values in `lineage`, before the comparison."""
+    """Return the report with the members' values, which the journal omits. lineage: state before the comparison."""
     present = {m: lineage.present(m).values for m in lineage.members}
     members = tuple(replace(m, values=dict(present.get(m.member, {}))) for m in report.members)
     return replace(report, members=members)
 
 
 def _decided(controller: Controller, report: PopulationReport, index: int) -> list[Decision]:
-    """Return the decisions on a report. Raises ConfigError for numbers that the controller cannot process."""
+    """Return the decisions on a report. Raises ConfigError for numbers that the controller cannot process.
+
+    index: index of the event in the journal, for the error.
+    """
     try:
         return controller.observe(report)
     except ConfigError:

@@ -48,7 +48,8 @@ class MemberReport:
     episodes: Whole
     generation: Whole
     values: Values = field(default_factory=dict)
-    """Journals do not contain the values, because earlier events determine them (`decide.with_values`)."""
+    """Present values of the member: name -> number. Journals do not contain them, because earlier events determine the
+    values (`decide.with_values`)."""
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None
@@ -106,14 +107,14 @@ class Replace(_Decision, frozen=True):
 
 
 class Mutate(_Decision, frozen=True):
-    """Decision: keep the weights, and use `values`."""
+    """Decision: keep the weights, and use `values`, which are all values of the member."""
 
     values: NewValues
     reason: str
 
 
 class Restart(_Decision, frozen=True):
-    """Decision: restart with initialised weights, a new optimiser and `values`.
+    """Decision: restart with initialised weights, a new optimiser and `values`, which are all values of the member.
 
     until_frames: the member pauses at this frame count until the next decision about the member. None: no limit.
     phase: phase or rung of a search that the member enters.
@@ -169,8 +170,9 @@ class Controller(Protocol):
         """Return decisions, at most one per member. Called often; most calls return an empty list."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states to keep in host memory. Called after each `observe` with decisions.
+        """Return the keys (member, generation) of the states to keep in host memory.
 
+        Called after each `observe` with decisions.
         A new key is a member with its generation before the decisions. The member's state before the decisions is then
         saved. It is kept as long as this method returns the key.
         """

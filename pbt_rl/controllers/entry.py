@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT_PERIODS = 10
+"""Timeout of unfinished episodes in periods, for controllers without another timeout."""
 
 
 class OptionGroups(Protocol):

@@ -17,10 +17,11 @@ class Evaluation:
 
     When a comparison is due, all members that are not broken are evaluated simultaneously. The comparison is held when
     each of them has finished its episodes, has run for `timeout_frames`, or is broken.
-    If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
-    without an evaluation. Repeated evaluations would stop all learning if episodes never end.
+    If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is then
+    held without an evaluation, because repeated evaluations would stop all learning if episodes never end.
 
     episodes: evaluation episodes per member. With tasks: number of rounds, each with one episode of every task.
+    timeout_frames: maximum length of an evaluation, in frames of each member.
     """
 
     episodes: int

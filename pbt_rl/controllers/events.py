@@ -23,7 +23,7 @@ GPU_LEARNING = "learning on the GPU"
 
 
 class Event(Struct, frozen=True):
-    """Fields of all events. time: seconds since the epoch. frames: population clock."""
+    """Base of the events of a journal. time: seconds since the epoch. frames: population clock."""
 
     time: Annotated[float, Meta(ge=0, lt=LAST_TIME)]
     frames: Whole
@@ -40,14 +40,18 @@ class _Known(Event, frozen=True, tag_field="event"):
 
 
 class SpecArray(Struct, frozen=True):
-    """Part of an observation's `ArraySpec`."""
+    """Shape and dtype of an observation array (some fields of `ArraySpec`)."""
 
     shape: tuple[Whole, ...] = ()
     dtype: str = ""
 
 
 class SpecAction(Struct, frozen=True):
-    """Part of an `ActionSpec`. low, high: None in journals without bounds."""
+    """Components of an action (some fields of `ActionSpec`).
+
+    nvec: number of choices of each discrete component. low, high: bounds of each continuous component. None in journals
+    without bounds.
+    """
 
     nvec: tuple[Whole, ...] = ()
     low: tuple[float, ...] | None = None
@@ -71,7 +75,11 @@ class Spec(Struct, frozen=True):
 
 
 class Start(_Known, frozen=True, tag="start"):
-    """Start of a run: the first event. config: options of the training run or of `tune.run`, as JSON types."""
+    """Start of a run: the first event.
+
+    config: options of the training run or of `tune.run`, as JSON types. versions: package -> version. git: commit of
+    the code. None if unknown.
+    """
 
     config: dict[str, Any]
     seed: Whole | None = None
@@ -117,10 +125,12 @@ class Comparison(_Known, frozen=True, tag="round"):
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
-    objective: see `MemberView.objective`. None before the first counted episode since the member's last change.
+    objective: mean objective over the window or its newest episodes (`MemberView.objective`). None before the first
+    counted episode since the member's last change.
     complete: True if every environment has finished an episode since the member's last change.
     early: provisional objective, which is shown while `complete` is False. It is the mean of the latest episodes that
-    began since the member's last change, even if they are not in the window. None if no such episode has finished.
+    began since the member's last change, even if they are not in the window. None without such an episode, and in
+    games between members.
     ended: number of environments that have finished an episode since the member's last change.
     environments: number of the member's environments. raw_return, length_steps: means over the latest episodes since
     the member's last change.
@@ -142,7 +152,7 @@ class MemberProgress(Struct, frozen=True):
 class Progress(_Known, frozen=True, tag="progress"):
     """Progress of all members.
 
-    busy_threads: stage -> mean number of busy threads in the last minute.
+    busy_threads: stage, such as `environment` -> mean number of busy threads in the last minute.
     training_seconds: duration of the training without start-up and shutdown. seconds_left: estimated seconds until the
     end of training (an upper bound in a search). frames_per_second: recent speed of all members together. Each of these
     three fields is None if unknown.
@@ -200,8 +210,8 @@ class Resume(_Known, frozen=True, tag="resume"):
 class FinalScores(Struct, frozen=True):
     """Final evaluation of a member.
 
-    mean: mean objective. halves: mean objectives of the episodes with even numbers and of those with odd numbers.
-    None without a control group.
+    mean: mean objective. halves: (mean over episodes with even numbers, mean over episodes with odd numbers). One half
+    selects a member, and the other half scores it. None without a control group.
     """
 
     member: Whole
@@ -233,7 +243,9 @@ class Evaluation(_Known, frozen=True, tag="evaluation"):
 
     at_frames: population clock at the checkpoint of the evaluated weights.
     all_frames: sum of the frames of all members at this checkpoint.
-    mean, spread: mean and standard deviation of the objective over the episodes. With tasks: over the tasks.
+    mean, spread: mean and standard deviation of the objective over the episodes. With tasks: over the means of the
+    tasks.
+    seconds: duration of the evaluation.
     """
 
     at_frames: Whole

@@ -47,6 +47,7 @@ class ExploreRule:
     """Registry entry of an explore rule."""
 
     build: Callable[[PbtConfig, Specs], Explore]
+    """Function (options, specs of the tuned values) -> rule."""
     options: tuple[str, ...] = ()
     """Names of the options that `build` reads, except `pbt.exploit`."""
     help: str = ""
@@ -112,7 +113,10 @@ class Pairing(Protocol):
     """Explore rule that combines the values of member and donor. Without a donor, `mutate` is called."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a copy. own: the member's values before the replacement. better: the donor's values."""
+        """Return all values of a copy.
+
+        member: id of the copy. own: the member's values before the replacement. better: the donor's values.
+        """
 
 
 @runtime_checkable
@@ -123,16 +127,19 @@ class Learning(Protocol):
         """Observe the members that may change, before the mutations of a comparison."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Observe the changes of a comparison, or repairs of members (`Broken`). members: all members of the report."""
+        """Observe the changes of a comparison, or the repairs of broken members (`Broken`), after they were decided.
+
+        members: all members of the report.
+        """
 
 
 ZERO_STEP = 0.1
 """A mutation moves the value 0 by this fraction of (factor - 1) * bound (see `moved_by`)."""
 
 Categories = Literal["adjacent", "uniform"]
-"""Mutation of a value with the scale `choice`. `adjacent`: the value moves to a neighbouring choice. At the first or
-the last choice, the value may also stay (Ray). `uniform`: the new value is any choice, including the present choice
-(Orion). A value with two choices, such as a boolean, always flips (Sample Factory).
+"""Kind of mutation of a value with the scale `choice`. `adjacent`: the value moves to a neighbouring choice. At the
+first or the last choice, the value may also stay (Ray). `uniform`: the new value is any choice, including the present
+choice (Orion). A value with two choices, such as a boolean, always flips (Sample Factory).
 """
 
 
@@ -209,6 +216,7 @@ class Perturb(ByChance):
     mutation_rate: probability that a value changes.
     factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
+    categories: mutation of values with the scale `choice`.
     anew: probability that a copy redraws a value with a user-defined range.
     """
 
@@ -271,7 +279,7 @@ class Perturb(ByChance):
 
 
 class EachByChance(FromPriors, ByChance):
-    """Base of rules that change each value independently with a given probability."""
+    """Base of rules that change each value independently with `probability`. categories: mutation of choices."""
 
     probability: float
     categories: Categories
@@ -299,7 +307,7 @@ class PerturbFactors(EachByChance):
 
     Results are clipped to the bounds. An integer changes by at least 1 unless a bound prevents the change.
     factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for the paper's GANs.
-    probability: probability that a value changes (1 in the paper).
+    probability: probability that a value changes (1 in the paper). categories: mutation of choices.
     """
 
     tuned: Mapping[str, HyperSpec]

@@ -56,7 +56,7 @@ class ExplorePipeline(ByChance):
 
 @dataclass(frozen=True)
 class Resample(FromPriors, ByChance):
-    """Ray's resampling: redraw each value with `probability` (0.25 *per value*).
+    """Ray's resampling: redraw each value from its prior with `probability`, independently of the others.
 
     otherwise: rule for values that are not redrawn (Ray: `PerturbFactors`). None: these values stay unchanged.
     """
@@ -86,7 +86,7 @@ class MultiplyOrDivide(EachByChance):
     Multiplication and division are equally likely. An integer changes by at least 1 unless a bound prevents the change.
     volatility: a value that leaves its bounds is set to the bound, and moved inwards by a half-normal draw.
     `volatility` is the std of the normal distribution, in the unit of the value (Orion: 1e-4).
-    probability: probability that a value changes (Orion: 1; IMPALA: 1/3).
+    probability: probability that a value changes (Orion: 1; IMPALA: 1/3). categories: mutation of choices.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -109,7 +109,7 @@ class MultiplyOrDivide(EachByChance):
 
 @dataclass(frozen=True)
 class ResampleAll(FromPriors, ByChance):
-    """Orion's `ResampleExplore`: with `probability` (0.2), redraw *all* tuned values together."""
+    """Orion's `ResampleExplore`: with `probability`, redraw *all* tuned values together from their priors."""
 
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.2, at_least=0, at_most=1)
@@ -182,7 +182,10 @@ class PairwiseLearning(FromPriors):
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a copy. own: the member's values before the replacement. better: the donor's values."""
+        """Return all values of a copy. own: the member's values before the replacement. better: the donor's values.
+
+        member: id of the member, which has its own velocity.
+        """
         velocity = self._velocity.setdefault(member, {})
         learned = dict(better)
         for name, spec in self.tuned.items():

@@ -25,11 +25,12 @@ Array = NDArray[np.float64]
 
 
 class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc] # untyped base
-    """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
+    """Time-varying squared exponential kernel of Bogunovic et al. (2016), used by PB2.
 
-    Time-varying squared exponential kernel of Bogunovic et al. (2016), used by PB2 (Parker-Holder et al. 2020, section
-    4.1). The first column of the data is the time. decay = -log(1 - fading) / 2, so the second factor is
-    exp(-decay |t - t'|).
+        k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2)
+
+    t: time, the first column of the data. x: values, the other columns. With decay = -log(1 - fading) / 2, the second
+    factor is exp(-decay |t - t'|). PB2: Parker-Holder et al. (2020), section 4.1.
     """
 
     def __init__(self, length: float = 1.0, decay: float = 0.1) -> None:
@@ -47,9 +48,9 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
         return Hyperparameter("decay", "numeric", (1e-3, 10.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Return the covariances of X and Y (None: of X and X).
+        """Return the covariances [n, m] of X [n, 1 + values] and Y [m, 1 + values] (None: of X and X).
 
-        With `eval_gradient`, return (covariances, derivatives with respect to log decay and log length).
+        With `eval_gradient`, return (covariances, derivatives with respect to log decay and log length [n, m, 2]).
         """
         other = X if Y is None else Y
         time = np.abs(X[:, :1] - other[:, 0])
@@ -64,7 +65,8 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 class Surrogate:
     """Model of the improvement as a function of time and values.
 
-    X: [observations, 1 + values]. Column 0 is the time. All columns are scaled to about 0..1. y: improvements.
+    X: [observations, 1 + values]. Column 0 is the time. All columns are scaled to about 0..1. y: [observations],
+    improvements.
     All computations use one thread, because the matrices are small, learners need the cores, and one thread sums in a
     fixed order.
     """
@@ -79,11 +81,13 @@ class Surrogate:
             self._process.fit(X, (y - y.mean()) / (spread if spread > 0 else 1.0))
 
     def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
-        """Return the upper confidence bound as a function of points: mean + sqrt(beta) std.
+        """Return the upper confidence bound, mean + sqrt(beta) std, as a function of points.
 
-        pending: points already chosen in this comparison. The std is computed as if these points were observed, because
-        the members of a comparison should not all choose one point. The std of a Gaussian process does not depend on
-        the observed improvements.
+        The function maps points [n, 1 + values] to bounds [n]. The unit of a bound is the std of the observed
+        improvements, and 0 is their mean.
+        pending: points [m, 1 + values] already chosen in this comparison, or None. The std is computed as if these
+        points were observed, because the members of a comparison should not all choose one point. The std of a Gaussian
+        process does not depend on the observed improvements.
         """
         known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
         tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)

@@ -1,4 +1,4 @@
-"""Table of a member's values, which controllers change.
+"""Specs of the values (hyperparameters and shaping) of a member. The *table* maps the name of each value to its spec.
 
 Hyperparameters are declared in `pbt_rl/algos/hypers.py`, or by a custom algorithm. A declaration becomes an option
 (`--hypers.learning-rate`). If the run's algorithm reads the hyperparameter, it also becomes a `[P]` tensor on the
@@ -47,7 +47,7 @@ class Prior:
     choices: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        """Return the syntax of `--pbt.prior`."""
+        """Return the prior in the syntax of `--pbt.prior`, such as `0.1:1:log` or `1,2,4`."""
         if self.choices:
             return ",".join(f"{choice:g}" for choice in self.choices)
         word = {"one_minus": "one-minus", "integer": "int"}.get(self.scale, self.scale)
@@ -216,7 +216,10 @@ EITHER_SIGN = frozenset({"life_loss_penalty"})
 
 
 def shaping_given(entries: Iterable[str]) -> dict[str, float]:
-    """Parse NAME=VALUE entries of --shaping. Raises ConfigError."""
+    """Return name -> value of the NAME=VALUE entries of --shaping.
+
+    Raises ConfigError for an entry without a name, or without a number of at most `LARGEST_VALUE`.
+    """
     found: dict[str, float] = {}
     for entry in entries:
         name, _, text = entry.rpartition("=")
@@ -233,7 +236,10 @@ def shaping_given(entries: Iterable[str]) -> dict[str, float]:
 
 
 def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[str, float]:
-    """Return the default shaping of an environment, updated by NAME=VALUE entries. Raises ConfigError."""
+    """Return the default shaping of an environment (name -> value), updated by NAME=VALUE entries.
+
+    Raises ConfigError for an invalid entry, and for a name that is not in the default shaping.
+    """
     given: dict[str, float] = {}
     for name, value in shaping_given(entries).items():
         known = name if name in defaults else name.replace("-", "_")

@@ -64,13 +64,14 @@ class Node:
 class Lineage:
     """All family trees of a run. `take` adds the nodes and measurements of an event of the journal.
 
-    objectives: node -> last mean objective, which may be NaN or infinite.
+    The key of a node is (member, generation). `line`, `end_trained` and indexing raise KeyError for an unknown key.
+    objectives: key of a node -> last mean objective, which may be NaN or infinite.
     """
 
     def __init__(self) -> None:
         self.objectives: dict[StateKey, float] = {}
         self.typed: dict[StateKey, Values] = {}
-        """Node that started at a resume -> values that the user changed at this resume."""
+        """Key of a node that started at a resume -> values that the user changed at this resume."""
         self._nodes: dict[StateKey, Node] = {}
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
@@ -149,7 +150,7 @@ class Lineage:
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
         """Record frames and objective of a node. Unknown nodes are ignored.
 
-        objective: None keeps the previous objective.
+        frames: frames of the member. objective: mean objective. None keeps the previous objective.
         """
         if key in self._nodes:
             self._seen_frames[key] = frames
@@ -157,7 +158,7 @@ class Lineage:
                 self.objectives[key] = objective
 
     def apply(self, frames: int, changes: Iterable[Change]) -> None:
-        """Add the nodes that start with the changes of one comparison.
+        """Add the nodes that start with the changes of one comparison. frames: population clock.
 
         For a copy of a remembered state, `Node.trained` includes all frames of the remembered node. The journal does
         not record when the state was saved.
@@ -213,7 +214,7 @@ class Lineage:
         return list(self._nodes.values())
 
     def children(self, key: StateKey) -> list[StateKey]:
-        """Return the nodes whose weights came from this node, oldest first."""
+        """Return the keys of the nodes whose weights came from this node, oldest first. [] for an unknown node."""
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
@@ -247,7 +248,7 @@ class Lineage:
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """Return all nodes of a member, oldest first. The member may have been stopped."""
+        """Return all nodes of a member, oldest first. The member may have been stopped. [] for an unknown member."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])
@@ -261,7 +262,7 @@ class Lineage:
         return self.line(self._present[member])
 
     def surviving_roots(self) -> set[StateKey]:
-        """Return the roots of the members that have not been stopped."""
+        """Return the keys of the roots of all members that have not been stopped."""
         return {self._roots[key] for key in self._present.values()}
 
 
@@ -274,6 +275,7 @@ def mean(objectives: Iterable[float]) -> float | None:
 # -- noise --------------------------------------------------------------------------------------------------
 
 LEVEL = 0.05
+"""Significance level of the t-test in `Noise`."""
 
 
 def _uncompared(decision: Decision) -> bool:

@@ -46,7 +46,10 @@ def controller_entry(name: str) -> ControllerEntry:
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return a registry entry. Raises ConfigError for an unknown name, and for an unusable entry of another package."""
+    """Return a registry entry. Raises ConfigError for an unknown name, and for an unusable entry of another package.
+
+    option: name of the option that gives the name, for the error.
+    """
     try:
         return table[name]
     except KeyError:
@@ -58,13 +61,16 @@ def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def build_ready(pbt: PbtConfig) -> Ready:
-    """Build the ready rule from the options. Raises ConfigError."""
+    """Build the ready rule from the options. Raises ConfigError for an unknown name."""
     rule: ReadyRule = _found(READY_RULES, pbt.ready, "pbt.ready")
     return rule.build(pbt)
 
 
 def build_exploit(pbt: PbtConfig) -> Exploit:
-    """Build the exploit rule from the options. Raises ConfigError."""
+    """Build the exploit rule from the options.
+
+    Raises ConfigError for an unknown name, an invalid setting, and an unusable rule of the user.
+    """
     if ":" in pbt.exploit:
         return own_exploit(pbt.exploit, pbt.exploit_option)
     rule: ExploitRule = _found(EXPLOIT_RULES, pbt.exploit, "pbt.exploit")
@@ -73,14 +79,18 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
 
 
 def least_members(exploit: str) -> int:
-    """Return the minimum population size for this exploit rule. For a rule of the user: 1."""
+    """Return the minimum population size for this exploit rule. For a rule of the user: 1.
+
+    exploit: registered name, or `module:Class` of the user. Raises ConfigError for an unknown name.
+    """
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 
 def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
-    """Build the explore rule from the options, including the function of --pbt.custom-explore. Raises ConfigError.
+    """Build the explore rule from the options, including the function of --pbt.custom-explore.
 
     table: specs of all values of a member.
+    Raises ConfigError for an unknown name, an invalid setting, and an unusable rule or function of the user.
     """
     rule: Explore
     if ":" in pbt.explore:

@@ -16,7 +16,10 @@ from pbt_rl.controllers.state import ADDED, STATE
 
 @dataclass(eq=False)
 class MemberRecord:
-    """One member. `apply` applies a change, and `report` returns the member's part of the controller's report."""
+    """Record of one member: its values, counters and window of objectives.
+
+    `apply` applies a change, and `report` returns the member's part of the controller's report.
+    """
 
     id: int
     values: Values = field(metadata=STATE)
@@ -62,14 +65,15 @@ class MemberRecord:
         return mean_objective(known) if known else None
 
     def note_objective(self, objective: float) -> None:
-        """Add an objective of the present generation to the window."""
+        """Add an objective of the present generation to the window. For members without tasks (`tune.run`)."""
         self.note_objectives([(0, objective, objective)])
 
     def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
         """Add objectives of the present generation to the window.
 
         The first objectives of an evaluation replace the window.
-        least: minimum number of rounds (each with one episode of every task) for an update of `best`.
+        judged: (index of the task, objective, return) of each episode. least: minimum number of rounds (each with one
+        episode of every task) in the present generation for an update of `best`.
         """
         if self.outdated:
             self.objectives.clear()
@@ -86,7 +90,10 @@ class MemberRecord:
         self.objectives.spoil()
 
     def apply(self, change: Change) -> None:
-        """Apply a change. New values start a generation with an empty window. New weights repair a broken member."""
+        """Apply a change of this member.
+
+        A change with values starts a generation with an empty window. New weights repair a broken member.
+        """
         assert change.member == self.id
         self.best = None
         self.until_frames = change.until_frames

@@ -33,16 +33,19 @@ from pbt_rl.errors import require
 
 MigrantHypers = Literal["own", "best"]
 FREQUENCIES = (1, 10, 25, 50)
-"""Number of periods between two comparisons of each group (defaults of the paper)."""
+"""Group -> number of periods between two of its comparisons (defaults of Doulazmi et al. 2025)."""
 FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
-"""By default, populations of at most 16 members have two groups. Four groups would have at most four members each."""
+"""Default for populations of at most `FEW_MEMBERS` members: two groups, because four groups would have at most four
+members each."""
 
 
 @dataclass
 class Groups:
     """Exploit rule of `MfPbt`: group i is compared at every `frequencies[i]`-th comparison of the ready rule.
 
-    Groups are blocks of ids: with N members and M groups, the first group contains the first N / M members, rounded up.
+    Groups are blocks of consecutive ids. With N members and M groups, the first group contains the first N / M members,
+    rounded up.
+    migrant_hypers: values of a member that only copies weights (see `MfPbt`).
     """
 
     frequencies: tuple[int, ...]
@@ -57,7 +60,7 @@ class Groups:
         assert min(self.frequencies) > 0
 
     def populate(self, num_members: int) -> None:
-        """Set the number of members."""
+        """Set the number of members. Call this method before the others."""
         self._num_members = num_members
 
     def group(self, member: int) -> int:
@@ -65,7 +68,10 @@ class Groups:
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Return one selection for each member that may change. Members of groups that are not due stay unchanged."""
+        """Return one selection for each member in `deciding` (None: all members), in the order of `members`.
+
+        Members of groups that are not due stay unchanged.
+        """
         self._rounds += 1
         selections: dict[int, Selection] = {}
         scores = {m.member: score(m) for m in members}
@@ -93,7 +99,11 @@ class Groups:
         ranking: Sequence[int],
         scores: Mapping[int, float],
     ) -> dict[int, Selection]:
-        """Return selections that replace members of the third quarter with better members of other groups."""
+        """Return member -> selection for members of the third quarter that better members of other groups replace.
+
+        group: index of the group. inside: its members. ranking: members of all groups, best first. scores: member ->
+        mean objective, or NaN.
+        """
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
         outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])
@@ -118,12 +128,12 @@ class Groups:
         return changed
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states that the rule within the groups may restore."""
+        """Return the keys (member, generation) of the states that the rule within the groups may restore."""
         return self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
 
 
 def usual_frequencies(num_members: int) -> tuple[int, ...]:
-    """Return the default frequencies for a population of this size."""
+    """Return the default frequencies (`FREQUENCIES` or `FEW_FREQUENCIES`) for a population of this size."""
     return FEW_FREQUENCIES if num_members <= FEW_MEMBERS else FREQUENCIES
 
 

@@ -15,7 +15,7 @@ from statistics import pstdev
 from pbt_rl.controllers.records import finite
 
 Judged = tuple[int, float, float]
-"""(task, objective, return) of an episode."""
+"""(index of the task, objective, return) of an episode. Without tasks, the index is 0."""
 
 
 def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, float | None]) -> list[int]:
@@ -72,7 +72,10 @@ class ObjectiveWindow:
         self._tasks = tuple(_Task(window) for _ in range(tasks))
 
     def add(self, task: int, objective: float, raw_return: float) -> None:
-        """Add a finished episode."""
+        """Add a finished episode.
+
+        task: index of the task, 0 without tasks. raw_return: sum of the rewards before shaping.
+        """
         self._tasks[task].add(objective, raw_return)
 
     def clear(self) -> None:
@@ -82,7 +85,7 @@ class ObjectiveWindow:
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Replace the window of each task with one NaN. The NaN increases the number of episodes by 1."""
+        """Replace the window of each task with a single NaN, which counts as one more episode."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)
@@ -98,8 +101,9 @@ class ObjectiveWindow:
         return all(len(task.scores) == task.window for task in self._tasks)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
-        """Return one number per round, oldest first. rounds: maximum number of newest rounds. None: the whole window.
+        """Return the mean objective over the tasks in each round, oldest round first.
 
+        rounds: maximum number of newest rounds. None: the whole window.
         The mean of the returned numbers is the member's objective: the mean over tasks of the task means, each clipped
         to the cap. Clipping lowers all episodes of a task equally, because the variation between rounds must not
         change.
@@ -114,7 +118,8 @@ class ObjectiveWindow:
     def of_task(self, task: int) -> tuple[float, float, int] | None:
         """Return (mean objective, mean return, number of episodes) of a task, or None without an episode.
 
-        The means are over the window, without the cap. The number includes episodes that have left the window.
+        task: index of the task. The means are over the window, without the cap. The number includes episodes that have
+        left the window.
         """
         known = self._tasks[task]
         return (mean(known.scores), mean(known.returns), known.episodes) if known.episodes else None
@@ -127,7 +132,10 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean. It is exact for a single value, and NaN if infinities cancel or the sum overflows."""
+    """Return the mean of at least one value. The result is NaN if infinities cancel or the sum overflows.
+
+    The mean of a single value is exactly this value.
+    """
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     try:
@@ -137,5 +145,5 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the population standard deviation. NaN if a value is not finite."""
+    """Return the population standard deviation of at least one value. NaN if a value is not finite."""
     return pstdev(values) if all(map(math.isfinite, values)) else math.nan

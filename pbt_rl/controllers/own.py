@@ -85,9 +85,9 @@ class _Own:
             raise self._wrong(method, f"the donor {source}: {_known(kept)}")
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states that the user's object remembers. Raises ConfigError for a wrong result.
+        """Return the keys (member, generation) of the states that the user's object remembers.
 
-        An object without the method `remembers` remembers no states.
+        Raises ConfigError for a wrong result. An object without the method `remembers` remembers no states.
         """
         with named(self.who, "remembers"):
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
@@ -111,7 +111,11 @@ def _known(kept: Collection[StateKey]) -> str:
 
 
 def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
-    """Convert a result of user code to one number per name. Raises ConfigError."""
+    """Convert a result of user code to name -> number.
+
+    who: option and method, for the error. names: required names.
+    Raises ConfigError for a result with other names, or with a value that is NaN or not a number.
+    """
     if not isinstance(answer, Mapping) or answer.keys() != set(names):
         raise ConfigError(f"{who} returned {answer!r:.200}: give a value for each of {list(names)}")
     for name in names:
@@ -130,7 +134,10 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
 
 
 def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
-    """Load the rule `module:Class` or `module:function`, and try it on example members. Raises ConfigError."""
+    """Load the rule `module:Class` or `module:function`, and try it on example members.
+
+    settings: NAME=VALUE entries. Raises ConfigError for a rule or setting that cannot be used.
+    """
     who, made = f"--pbt.exploit {path}", load(path, "pbt.exploit")
     if inspect.isfunction(made):
         check_signature(who, made, 2)
@@ -146,7 +153,10 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
 
 
 def checked_exploit(name: str, made: Any) -> OwnExploit:
-    """Wrap a rule of a user or of another package, and try it on example members. Raises ConfigError."""
+    """Wrap a rule of a user or of another package, and try it on example members.
+
+    name: value of --pbt.exploit. made: the rule. Raises ConfigError for a rule that cannot be used.
+    """
     rule = OwnExploit(f"--pbt.exploit {name}", made)
     members = tuple(MemberReport(i, 1000, (float(i), i + 1.0), 2, 0, _AnyValues()) for i in range(10))
     copy.deepcopy(rule).select(members, Random(0))
@@ -164,14 +174,18 @@ class _AnyValues(dict[str, float]):
 class OwnDonors:
     """Exploit rule that calls a user-defined function (members, rng) -> {member: donor}.
 
-    A member with another member as donor copies it and mutates. The other members stay unchanged.
+    A member whose donor is another member copies this donor and mutates. All other members stay unchanged.
+    path: `module:function`, for the reasons of decisions.
     """
 
     path: str
     function: Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Return one selection for each member that may change. Raises TypeError for a wrong result."""
+        """Return one selection for each member in `deciding` (None: all members), in the order of `members`.
+
+        Raises TypeError for a wrong result of the function.
+        """
         donors = self.function(members, rng)
         there = {m.member for m in members}
         if not isinstance(donors, Mapping) or not donors.keys() <= there:
@@ -218,17 +232,21 @@ class OwnExploit(_Own):
 
 
 def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[str]) -> OwnExplore:
-    """Load and check the rule `module:Class`. settings: NAME=VALUE entries. Raises ConfigError."""
+    """Load and check the rule `module:Class`. Raises ConfigError for a rule or setting that cannot be used.
+
+    table: specs of all values of a member. settings: NAME=VALUE entries.
+    """
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     methods = {"initial": 2, "mutate": 2}
     return checked_explore(path, load_rule(path, "pbt.explore", (tuned,), methods, settings), table)
 
 
 def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> OwnExplore:
-    """Wrap a rule of a user or of another package, and try it on the defaults. Raises ConfigError.
+    """Wrap a rule of a user or of another package, and try it on the default values.
 
-    A rule that implements `Learning` is not tried, because `mutate` may require a comparison first. Of a rule that
-    implements `Pairing`, only the signature of `learn` is checked.
+    name: value of --pbt.explore. made: the rule. table: specs of all values of a member.
+    Raises ConfigError for a rule that cannot be used. A rule that implements `Learning` is not tried, because `mutate`
+    may require a comparison first. Of a rule that implements `Pairing`, only the signature of `learn` is checked.
     """
     who = f"--pbt.explore {name}"
     if isinstance(made, Pairing):
@@ -242,7 +260,10 @@ def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> Own
 
 @dataclass(eq=False)
 class OwnExplore(_Own):
-    """User-defined explore rule with checked results. Changed values are clipped (`HyperSpec.hold`)."""
+    """User-defined explore rule with checked results. Changed values are clipped (`HyperSpec.hold`).
+
+    table: specs of all values of a member.
+    """
 
     table: Mapping[str, HyperSpec]
 
@@ -291,9 +312,10 @@ def _hold(values: Values, table: Mapping[str, HyperSpec]) -> Values:
 
 
 def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, HyperSpec]) -> CustomExplore:
-    """Return an explore rule that calls `rule`, and then the user's function. Raises ConfigError.
+    """Return an explore rule that calls `rule`, and then the user's function.
 
-    The function is checked by a call on the default values. path: `module:function`. explore: name of `rule`.
+    path: `module:function`. explore: name of `rule`. table: specs of all values of a member.
+    Raises ConfigError if `rule` implements `Pairing`, or if the function fails on the default values.
     """
     remedy = f"--pbt.explore {explore} combines the values of two members: leave out --pbt.custom-explore"
     require(not isinstance(rule, Pairing), "pbt.custom-explore", path, remedy)
@@ -305,7 +327,7 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 
 @dataclass(frozen=True)
 class CustomExplore:
-    """User-defined `function(values, rng)` that returns new values.
+    """Explore rule that calls a user-defined `function(values, rng)`, which returns new values.
 
     behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
     without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit may find

@@ -42,14 +42,15 @@ class Pb2:
     Each comparison gives at most one observation per member (`Datum`). A Gaussian process over (time, values) with a
     forgetting kernel (`FadingKernel`) is fitted to the improvements.
 
-    `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
-    n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
+    `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std. For n observations, beta
+    is 0.2 log(0.4 n). This formula is from the authors' first source code. Ray uses 0.2 + log(0.4 n), which explores
     more. For the std, values that were chosen earlier in the same comparison count as observed. The maximum is searched
     among random points, and then among random points around the best point.
 
     In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
     unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
     from their priors, because choices have no distances.
+    tuned: name -> spec of the values that may change.
     window: maximum number of latest observations that are used. candidates: number of random points per search step.
 
     A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.
@@ -95,9 +96,9 @@ class Pb2:
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Add an observation for each member whose objectives before and after its interval are finite.
+        """Add an observation for each member whose objectives at the start and end of its interval are finite.
 
-        Start the next interval of each member with a finite objective.
+        Each member with a finite objective then starts its next interval.
         """
         for m in members:
             start, objective = self._start.pop(m.member, None), score(m)
@@ -114,7 +115,10 @@ class Pb2:
         self._surrogate = None
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Measure the next improvement of each copy from the donor's objective."""
+        """Start the next interval of each copied member at its donor's objective.
+
+        The next interval of a restarted member, and of a copy of a remembered state, is not observed.
+        """
         by_member, compared = {m.member: m for m in members}, dict(self._start)
         for change in changes:
             if change.weights == "keep":
@@ -150,7 +154,7 @@ class Pb2:
         return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
 
     def _best_point(self, rng: Random) -> tuple[float, ...]:
-        """Return the point with the highest upper confidence bound."""
+        """Return the values with the highest upper confidence bound, as a `Datum.point`."""
         import numpy as np  # noqa: PLC0415 - needs the optional extra
 
         from pbt_rl.controllers.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra

@@ -41,7 +41,7 @@ class Ready(Protocol):
     """
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison if a comparison is due and possible. Otherwise, return None and keep the rule's state."""
+        """Return the comparison that is due and possible, or None. With None, the rule's state must not change."""
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the number of frames per member until the next comparison. 0: the comparison is due."""
@@ -55,6 +55,7 @@ class ReadyRule:
     """Registry entry of a ready rule."""
 
     build: Callable[[PbtConfig], Ready]
+    """Function (options) -> rule."""
     options: tuple[str, ...] = PERIOD_OPTIONS
     """Names of the options that `build` reads."""
     by_time: bool = False
@@ -64,7 +65,7 @@ class ReadyRule:
 
 
 def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
-    """Return the values of the options in `PERIOD_OPTIONS`."""
+    """Return the options in `PERIOD_OPTIONS`: (period in frames, start in frames, minimum episodes, growth factor)."""
     return pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
 
 
@@ -99,10 +100,10 @@ LATE_SHARE = 0.1
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
     """Return the members to compare together, or () if too few members are ready.
 
-    late: True if the comparison has been due for at least one period. If not late, at least half of the members must be
+    late: True if the comparison has been due for at least one period. If False, at least half of the members must be
     ready.
-    Episodes before the last comparison are ignored. Otherwise, unchanged members would be at a disadvantage while
-    scores rise, because their windows would contain older episodes.
+    Episodes before the last comparison are ignored. While scores rise, older episodes in the windows of unchanged
+    members would put these members at a disadvantage.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
@@ -147,7 +148,7 @@ class Synchronous:
         self._due_frames = max(self.start_frames, self.period_frames)
 
     def restored(self) -> None:
-        """Recompute the time of the first comparison, because the options may have changed."""
+        """Recompute the due time if no comparison was held yet, because the options may have changed."""
         if not self._held:
             self.__post_init__()
 
@@ -302,7 +303,7 @@ class Timed:
         self._due_seconds = max(self.start_seconds, self.period_seconds)
 
     def restored(self) -> None:
-        """Recompute the time of the first comparison, because the options may have changed."""
+        """Recompute the due time if no comparison was held yet, because the options may have changed."""
         if not self._held:
             self.__post_init__()
 

@@ -1,7 +1,7 @@
 """Parser of untrusted JSON into typed records.
 
-A record is a msgspec struct or a dataclass. Its types define the valid input. Except with `strict`, numbers may be
-strings, such as "nan", "inf" and "-inf", because JSON has no syntax for NaN and infinities.
+A record is a msgspec struct or a dataclass. The types of its fields define the valid input. Except with `strict`,
+numbers may be strings, such as "nan", "inf" and "-inf", because JSON has no syntax for NaN and infinities.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> Any:
-    """Convert JSON types to a record. Raises ConfigError.
+    """Convert JSON types to the record type `kind`. Raises ConfigError if the value does not fit.
 
     place: origin of the value, for the error. strict: True rejects numbers in strings.
     """
@@ -60,7 +60,7 @@ def reading(place: str) -> Iterator[None]:
 
 
 def check_depth(config: object, depth: int = DEEPEST) -> None:
-    """Raise ValueError for options that are nested too deeply to display."""
+    """Raise ValueError for options that are nested more than `depth` levels deep, because they cannot be displayed."""
     inner = config.values() if isinstance(config, Mapping) else config if isinstance(config, list) else ()
     if inner and depth == 0:
         raise ValueError(f"options are nested more than {DEEPEST} levels deep")

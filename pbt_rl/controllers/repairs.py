@@ -1,4 +1,4 @@
-"""Repair of broken members, as in Orion's PBT. Pure."""
+"""Repair of broken members, as in Orion's PBT. Pure: without processes, files or torch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Broken:
     _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
-        """Return decisions that repair broken members without a comparison."""
+        """Return decisions that repair broken members without a comparison. members: the broken members."""
         decisions: list[Decision] = []
         for m in members:
             if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
@@ -65,7 +65,7 @@ class Broken:
         return decisions
 
     def restart(self, m: MemberReport, rng: Random) -> Restart:
-        """Return the decision that restarts a member."""
+        """Return the decision that restarts a member with new values and initialised weights."""
         return Restart(m.member, self.initial(rng), f"{_WHY}; restarts")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
@@ -86,5 +86,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the earlier states to which broken copies may return."""
+        """Return the keys (member, generation) of the earlier states to which broken copies may return."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -23,7 +23,7 @@ Steps = Sequence[tuple[int, Values]]
 
 @dataclass(eq=False)
 class Schedule:
-    """Controller that gives all members the schedule of a recorded member and its ancestors.
+    """Controller that gives all members the schedule (values over time) of a recorded member and its ancestors.
 
     Weights are never copied. A change of values happens at the first report at or after the recorded frame count. If
     several changes are due at one report, only the last change is applied.
@@ -94,11 +94,14 @@ def _schedule(given: ControllerContext) -> Controller:
 
 
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
-    """Return the schedule of a recorded member and its ancestors. Raises ConfigError.
+    """Return the schedule (`Steps`) of a recorded member and its ancestors.
 
-    member: `best` or an id. The best member is outside the control group. It has the highest score in the final
-    evaluation, or else the highest last finite objective in training, even if it was stopped.
-    Frame counts of the schedule are the frames on which the member's weights and their ancestors were trained.
+    member: `best` or an id. `best` is the member outside the control group with the highest score in the final
+    evaluation. Without a final evaluation, `best` is the member with the highest last finite objective in training.
+    This member may have been stopped.
+    The frame counts of the schedule are the frames on which the member's weights and their ancestors were trained.
+    Raises ConfigError for an unknown member, for `best` without any objective, and for events that contradict each
+    other.
     """
     lineage, population, final_scores = Lineage(), MOST, dict[int, float]()
     for event in events:
@@ -117,7 +120,11 @@ def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Valu
 
 
 def _chosen(lineage: Lineage, member: str, population: int, final_scores: Mapping[int, float]) -> StateKey:
-    """Return the last node of the recorded member. population: lowest id of the control group."""
+    """Return the key of the last node of the recorded member. Raises ConfigError if this node does not exist.
+
+    population: lowest id of the control group. final_scores: member -> mean of the final evaluation.
+    For `best` without a final evaluation, the node is the member's last node with a finite objective.
+    """
     ids = {node.member for node in lineage.nodes}
     if member != "best":
         chosen = next((i for i in ids if str(i) == member), None)

@@ -36,10 +36,11 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
 def load_rule(
     path: str, option: str, arguments: Sequence[object], methods: Mapping[str, int], entries: Sequence[str]
 ) -> Any:
-    """Build an object of the user-defined dataclass `module:Class`. Raises ConfigError.
+    """Build an object of the user-defined dataclass `module:Class`.
 
     path: `module:Class`. option: name of the option with the path. arguments: values of the first fields.
     methods: required methods, name -> number of arguments. entries: NAME=VALUE, from `{option}-option`.
+    Raises ConfigError if the class cannot be loaded or built, lacks a method, or does not accept an entry.
     """
     who, kind = f"--{option} {path}", load(path, option)
     require(isinstance(kind, type) and is_dataclass(kind), option, path, "give a dataclass")
@@ -110,7 +111,10 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
 
 
 def load(path: str, option: str) -> Any:
-    """Import `module:name`. Raises ConfigError."""
+    """Return the object `module:name`. Raises ConfigError if it cannot be imported.
+
+    option: name of the option that gives the path, for the error.
+    """
     try:
         return load_object(path)
     except ValueError as error:
@@ -118,7 +122,10 @@ def load(path: str, option: str) -> Any:
 
 
 def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> None:
-    """Raise ConfigError unless the callable accepts this number of positional arguments."""
+    """Raise ConfigError unless the callable accepts this number of positional arguments.
+
+    For the message: `who` is the option and its value, and `name` is the name of the callable.
+    """
     try:
         inspect.signature(called).bind(*range(arguments))
     except (TypeError, ValueError) as error:

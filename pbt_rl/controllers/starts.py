@@ -31,7 +31,12 @@ class Started(ControllerWrapper):
 def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Return the controller, wrapped if the user gives start values. Raises ConfigError."""
+    """Return the controller, wrapped in `Started` if --pbt.start-values is set.
+
+    config: options of the run (`Config`). entry: registry entry of the controller. tuned: specs of all values, with the
+    user's choice of tuned values.
+    Raises ConfigError for invalid start values, and for a controller that replays a recorded run.
+    """
     rows = config.pbt.start_values
     if not rows:
         return controller
@@ -45,10 +50,12 @@ def started(
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
-    """Parse the values of each row. Raises ConfigError.
+    """Return the values (name -> number) of each row. Raises ConfigError for an invalid row, and for too many rows.
 
+    rows: texts such as `learning_rate=1e-3,gamma=0.99`, for members 0, 1, ...
     table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds. All
     other values must be within their legal ranges.
+    members: number of members.
     """
     if len(rows) > members:
         raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")

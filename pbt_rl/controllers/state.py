@@ -68,7 +68,7 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
     """Restore the exact state that `save_state` returned. where: name of the part, for messages.
 
     The class of the part must be the saved class, with two exceptions. A saved state of another class is ignored if it
-    contains only class names. A part may wrap an object of the saved class (`own._Own`).
+    contains only class names. If the part wraps user code (`own._Own`), the saved class may be the wrapped class.
     Raises ValueError if the state does not fit the part. The part may be partly restored after an error.
     """
     name, where = type(part).__name__, where or type(part).__name__
@@ -115,7 +115,10 @@ def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str)
 
 
 def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """Yield (field, value) of the fields that are state or contain parts."""
+    """Yield (field, value) of the fields that are state or contain parts.
+
+    Raises TypeError for a part that has attributes but is not a dataclass.
+    """
     if is_dataclass(part):
         for f in fields(part):
             if {"transient", "shared"} & f.metadata.keys():  # the field may not be set yet
@@ -184,7 +187,10 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(hint: Any, saved: Any, where: str) -> Any:
-    """Convert the result of `encoded` back to the type `hint`. where: name of the value. Raises ValueError."""
+    """Convert the result of `encoded` back to the type `hint`. Raises ValueError if it does not fit this type.
+
+    where: name of the value, for the error.
+    """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [a for a in arguments if a is not type(None)]

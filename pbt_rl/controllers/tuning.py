@@ -35,6 +35,7 @@ def chosen(
 ) -> dict[str, HyperSpec]:
     """Return the table with the user's choice of tuned values, bounds and priors.
 
+    tune, prior: entries of --pbt.tune and --pbt.prior.
     Without `tune`, the values that the table marks as tuned are tuned, unless their default disables a term (`_off`).
     Default bounds are widened to include the default value (unless it is OFF) and a user-defined prior. If the user
     gives bounds or a prior for a value, every built-in explore rule draws the start value from the prior. With PBT,
@@ -150,7 +151,7 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
 
 
 def _numbers(texts: Sequence[str]) -> list[float]:
-    """Parse the numbers. Returns [] if a number is invalid, or its absolute value above `LARGEST_VALUE`."""
+    """Parse the numbers. Return [] if a text is not a number, or if an absolute value exceeds `LARGEST_VALUE`."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:

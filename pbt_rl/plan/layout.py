@@ -28,13 +28,12 @@ class PackPlan:
     vector_envs_per_batch: int
     """k: rollouts of vector envs in one training batch."""
     threads: int
-    """CPU threads for learning."""
+    """Number of CPU threads for learning."""
     slots: int
     """P: number of members on the device at the same time."""
     parts: int = 1
-    """On a CPU: number of parts of a minibatch. Also the maximum number of policies that learn at the same time
-    (algos/parts.py).
-    """
+    """On a CPU: number of parts into which a minibatch is divided (algos/parts.py). Also the maximum number of policies
+    that learn at the same time."""
     groups: int = 0
     """G: number of row groups of a policy in a device simulator. 0 without a device simulator.
 
@@ -77,7 +76,10 @@ class PackPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run."""
+    """Plan of a run.
+
+    packs: plan of each learner process. cpus: number of cores. sizing: inputs from which the sizes were chosen.
+    """
 
     packs: tuple[PackPlan, ...]
     cpus: int
@@ -111,9 +113,10 @@ class Plan:
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Return the device of each learner from the text of --devices.
+    """Return the device of each learner, such as "cuda:0" or "cpu", from the text of --devices.
 
-    Raises ConfigError for a wrong or missing device. Text `auto`: all GPUs, or the CPU if there are none.
+    Text `auto`: all GPUs, or the CPU if the machine has no GPU. Raises ConfigError for an invalid device, and for a GPU
+    that the machine does not have.
     """
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
@@ -154,7 +157,7 @@ def make_plan(
     """Plan a run: assign members to devices, and divide the cores. Raises ConfigError if the options do not fit.
 
     agents: number of agents per environment. Each agent is one row.
-    lay_out: function that makes the plan for a device simulator. None: plan actors.
+    lay_out: function that makes the plan for a device simulator. None: the environments run in actors.
     pictures: True if a built-in CNN encodes images, which takes most of the policy's time.
     """
     devices = parse_devices(config.devices, machine)
@@ -214,7 +217,11 @@ def make_plan(
 
 
 def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizing:
-    """Collect the inputs for planning the sizes of vector envs and batches."""
+    """Collect the inputs for planning the sizes of vector envs and batches.
+
+    slots: number of slots of the largest pack. agents: number of agents per environment. on_gpu: True if all learners
+    have a GPU.
+    """
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
@@ -231,7 +238,7 @@ def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizin
 
 
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
-    """Return the preferred number of actors: in mode serial one per device, otherwise at least two per device.
+    """Return the preferred number of actors: in mode serial one per device, in other modes at least two per device.
 
     With GPUs, each core has an actor, except one core per learner (`plan_actors` may give this core an actor, too). On
     a CPU, there are half as many actors as cores. Actors get less than half of the CPU time, because learning and
@@ -245,9 +252,9 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
 
 
 def _may_learn_in_parts(config: Config) -> bool:
-    """True if a learner on the CPU may learn in parts.
+    """Check whether a learner on the CPU may learn from parts of a minibatch in several threads (algos/parts.py).
 
-    This needs the async mode, packing `loop` or `auto`, built-in network modules, and an algorithm with neither a
+    Requirements: the async mode, packing `loop` or `auto`, built-in network modules, and an algorithm with neither a
     custom backward pass nor an auxiliary loss.
     """
     return (
@@ -263,6 +270,7 @@ def _threads(config: Config, cpus: int, learners: int) -> int:
     """Return the number of CPU threads of a learner on the CPU.
 
     By default, all learners on the CPU share half of the cores, rounded up, with at least one thread each.
+    cpus: number of cores. learners: number of learners on the CPU.
     """
     return config.learner.threads or max(1, (cpus - cpus // 2) // learners)
 
@@ -273,6 +281,7 @@ def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: 
     With parts, all learners by default share PARTS_SHARE of the cores, rounded up. All parts have the same number of
     threads.
 
+    cpus: number of cores. learners: number of learners on the CPU. batch_rows: rows of a policy in a batch.
     usual: number of threads without parts, for a minibatch that is too small to be divided.
     """
     threads = config.learner.threads or max(1, ceil(PARTS_SHARE * cpus) // learners)

@@ -36,7 +36,7 @@ def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
     """Return the number of GPUs that CUDA can use. With MIG, CUDA can use only one slice.
 
     counted: number of GPUs according to torch, which counts cards without initialising CUDA. This number is returned if
-    it is below 2, or if CUDA cannot be initialised.
+    it is below 2, or if CUDA cannot be initialised. library: file of the CUDA driver.
     """
     if counted < 2:
         return counted
@@ -54,6 +54,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
 
     This number, at least 1, is the minimum (rounded down) of: cores in the CPU affinity; CPU quotas of the process's
     cgroup and its ancestors; environment variable `CORES`. Raises ConfigError for an invalid value of this variable.
+    own: file that lists the cgroups of this process. cgroups: folder of all cgroups.
     """
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
@@ -81,9 +82,10 @@ def number_in(path: Path) -> int:
 
 
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
-    """Return the folders of this process's cgroups and their ancestors, for a controller such as "cpu".
+    """Return the folders of this process's cgroups and their ancestors, for a cgroup controller such as "cpu".
 
-    Some of these folders may not exist: in a container, often only the top folder exists.
+    own: file that lists the cgroups of this process. cgroups: folder of all cgroups.
+    Some of the returned folders may not exist: in a container, often only the top folder exists.
     """
     found = {cgroups, cgroups / controller}
     try:

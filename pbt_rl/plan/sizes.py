@@ -1,10 +1,12 @@
 """Sizes of vector envs and batches, and number of actors per learner.
 
+Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per batch
+(epochs * minibatches). Here, a rollout contains the rollouts of all rows of a vector env.
+
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
-Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. These U rollouts of U vector
-envs are U / k batches of k rollouts. The learner may learn from two more batches before it learns from the rollout: one
-batch may be in progress, and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs *
-minibatches). Planned sizes satisfy these conditions, unless the user has set b:
+Factory). While one of the U vector envs fills a rollout, each of the others fills a rollout, too. These U rollouts are
+U / k batches. The learner may learn from two more batches before it learns from the rollout: one batch may be in
+progress, and one batch may be waiting. Planned sizes satisfy these conditions, unless the user has set b:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
@@ -12,9 +14,6 @@ Half of --learner.max-policy-lag is a reserve for delays. U = k is always allowe
 limits the number of rows: on a machine with many cores, vector envs are small or some cores have no actor. In the modes
 sync and serial, k = U, because all vector envs wait during an update. Exception: for an algorithm with one optimiser
 step per vector env, k may be 1.
-
-Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per
-batch.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ actors."""
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes b (rows of a policy per vector env) and k (rollouts per batch)."""
+    """Planned sizes. envs: b, the rows of a policy per vector env. rollouts: k, the rollouts per batch."""
 
     envs: int
     rollouts: int
@@ -80,7 +79,8 @@ class Size:
 class Flaws(NamedTuple):
     """Flaws of planned sizes, most severe first. False or 0: the plan does not have the flaw.
 
-    If the user has set b, the fields `undivided`, `uneven_rows` and `thin` are always False.
+    If the user has set the rows of a policy per vector env, the fields `undivided`, `uneven_rows` and `thin` are always
+    False.
     """
 
     old: bool
@@ -98,24 +98,29 @@ class Flaws(NamedTuple):
 
 
 def uneven(numbers: Sequence[float]) -> bool:
-    """True if the largest number is more than EVEN times the smallest number."""
+    """Check whether the largest number is more than EVEN times the smallest number."""
     return max(numbers) > EVEN * min(numbers)
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """Inputs for planning the sizes of vector envs and batches."""
+    """Inputs for planning the sizes of vector envs and batches.
+
+    Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch.
+    """
 
     batch_rows: float
     """Requested number of rows of a policy in a batch."""
     max_policy_lag: int
+    """--learner.max-policy-lag, in optimiser steps."""
     batch_steps: int
     """S: optimiser steps per batch."""
     slots: int
-    """Largest P of a pack."""
+    """P: number of policies in the largest pack."""
     agents: int
     """Number of agents per environment. b is a multiple of this number."""
     minibatches: int
+    """Number of minibatches per batch."""
     least_rows: int
     """Minimum rows of a vector env. A plan with idle cores is preferred to a plan with fewer rows."""
     envs: int = 0
@@ -130,25 +135,29 @@ class Sizing:
 
     @property
     def vector_envs_per_rollout(self) -> float:
-        """Largest U / k with which rollouts are not too old."""
+        """Largest U / k (vector envs / rollouts per batch) with which rollouts are not too old."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
-        """Target b of the largest pack. With `per_vector_env`, the target is small, so that updates are frequent."""
+        """Target number of rows of a policy per vector env (b), in the largest pack.
+
+        With `per_vector_env`, the target is small, because updates are then frequent.
+        """
         if self.per_vector_env:
             return self._whole_environments(MIN_POLICY_ROWS)
         return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
-        """Return the smallest k with which rollouts are not too old."""
+        """Return the smallest number of rollouts per batch (k) with which rollouts are not too old."""
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
         """Return the planned minimum and maximum rollout age, in optimiser steps. With `on_policy`: 0, 0.
 
-        With `on_policy` and k < U, rollouts may be older, because batches are learned from one after another.
+        rollouts: rollouts per batch (k). With `on_policy` and k < `vector_envs`, rollouts may be older than 0, because
+        batches are learned from one after another.
         """
         if self.on_policy:
             return 0, 0
@@ -160,9 +169,9 @@ class Sizing:
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
-        """Choose b and k of each pack, with about equal rows for all policies. Return the flaws and the sizes.
+        """Choose the sizes b and k of each pack, with about equal rows for all policies. Return the flaws and sizes.
 
-        If the user has set b, only k is chosen. vector_envs, slots: U and P of each pack.
+        If the user has set b, only k is chosen. vector_envs, slots: number of vector envs and of slots of each pack.
         """
         if self.envs:
             sizes = [self._of(n, self.envs) for n in vector_envs]
@@ -171,10 +180,11 @@ class Sizing:
         return min(found, key=lambda one: (one[0], self._cost(one[1])))
 
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
-        """Yield candidate sizes. In the pack with most vector envs, b ranges from the value for k = U to the target.
+        """Yield candidates: the sizes of each pack. vector_envs: number of vector envs (U) of each pack.
 
-        Exceptions: with `per_vector_env`, b is the target. With `on_policy`, b is the value for k = U, rounded down or
-        up.
+        The candidates differ in b, the rows of a policy per vector env. In the pack with most vector envs, b ranges
+        from `batch_rows` / U (then k = U) to the target `wanted_envs`. With `per_vector_env`, b is only the target.
+        With `on_policy`, b is only `batch_rows` / U, rounded down or up.
         """
         most = max(vector_envs)
         least = self.batch_rows / most / self.agents
@@ -200,8 +210,8 @@ class Sizing:
     def _cost(self, sizes: Sequence[Size]) -> float:
         """Return the cost of sizes, which ranks sizes with equal flaws.
 
-        Weights of the terms: 2 for the batch error, 1 for few rows in a vector env, 1/4 for the distance of b from its
-        target.
+        Weights of the terms: 2 for the batch error, 1 for few rows in a vector env, 1/4 for the distance of b (rows of
+        a policy per vector env) from its target.
         """
         envs = min(size.envs for size in sizes)
         small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
@@ -212,7 +222,7 @@ class Sizing:
         return max(1, round(envs / self.agents)) * self.agents
 
     def _flaws(self, vector_envs: Sequence[int], slots: Sequence[int], sizes: Sequence[Size]) -> Flaws:
-        """Return the flaws of sizes. vector_envs, slots: U and P of each pack."""
+        """Return the flaws of sizes. vector_envs, slots: number of vector envs and of slots of each pack."""
         rows = [size.envs * n for size, n in zip(sizes, vector_envs, strict=True)]
         batches = [size.batch_rows for size in sizes]
         error = max(map(self.batch_error, sizes))
@@ -233,6 +243,7 @@ class Sizing:
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
     """Divide actors among packs in proportion to their members, with at least one actor for each pack.
 
+    Return the number of actors of each pack.
     actors: number of actors, at least the number of packs. members: number of members of each pack.
     """
     shares = [1] * len(members)
@@ -260,7 +271,8 @@ def plan_actors(
 
     Up to a tenth of the actors of plans 1 and 2 may be missing. Without GPUs, the plan has about `wanted` actors.
 
-    wanted: preferred number of actors. With GPUs, this number leaves a core without actors to each learner.
+    cores: number of cores for actors and learners. wanted: preferred number of actors. With GPUs, this number leaves
+    one core without an actor to each learner.
     members, slots: number of members and number of slots of each pack.
     """
     if sizing.on_gpu and not sizing.envs:
@@ -278,8 +290,9 @@ def plan_actors(
 def _most_actors(
     sizing: Sizing, wanted: int, vector_envs_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
-    """Divide `wanted` actors among packs, or another number of actors if the plan with `wanted` actors has flaws.
+    """Divide actors among packs, and return the number of actors of each pack.
 
+    The total is `wanted`. If the plan with `wanted` actors has flaws, the total may be another number.
     Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers are tried
     next, because packs may then have equal numbers of actors per member.
     """

@@ -74,7 +74,11 @@ class Asha(Search):
         return [*decisions, *filled]
 
     def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
-        """Return decisions that fill the free slots. waiting: scores of the members that have ended their rung."""
+        """Return decisions that fill the free slots.
+
+        alive: members that have not been stopped. waiting: scores of the members that have ended their rung. free:
+        number of free slots.
+        """
         by_id, left = {m.member: m for m in alive}, dict(waiting)
         decisions: list[Decision] = []
         while len(decisions) < free:
@@ -91,7 +95,10 @@ class Asha(Search):
         return decisions
 
     def _promotable(self, waiting: Mapping[int, float]) -> int | None:
-        """Return the best promotable member of the highest rung with promotable members, or None."""
+        """Return the best promotable member of the highest rung with promotable members, or None.
+
+        waiting: scores of the members that have ended their rung.
+        """
         for rung in reversed(range(len(self._promoted))):
             here = {m: score for m, score in waiting.items() if self._progress[m].phase == rung}
             ended = self._promoted[rung] | here

@@ -1,4 +1,7 @@
-"""Searches with a barrier at the end of each rung: simultaneous brackets of Successive Halving."""
+"""Searches with a barrier at the end of each rung: simultaneous brackets of Successive Halving.
+
+A *bracket* is one Successive Halving with some of the members. A *rung* is a phase of a bracket.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +118,8 @@ class Brackets(Search):
 
         With dynamic allocation, all members that have not started yet start. With static allocation, the next member of
         each free slot starts.
+        alive: members of a bracket that have not been stopped. ended: members that have ended the rung. restart: True
+        if members start from initialised weights.
         """
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
@@ -144,10 +149,10 @@ class Brackets(Search):
 def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, int]]]:
     """Return the brackets as lists of (members, units of the resource), broadest first.
 
-    With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members. Rung i of
-    bracket s trains floor(n / eta^i) members for R eta^(i - s) units each. Source: Heinrich and Frosio (2019), table 2,
-    and the first version of Li et al. (2018). The later version of Li et al. has ceil(eta^s (s_max + 1) / (s + 1))
-    members.
+    R is `resource`. With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s
+    members. Rung i of bracket s trains floor(n / eta^i) members for R eta^(i - s) units each. Source: Heinrich and
+    Frosio (2019), table 2, and the first version of Li et al. (2018). In the later version of Li et al., n is
+    ceil(eta^s (s_max + 1) / (s + 1)).
     """
     assert eta >= 2
     most = 0

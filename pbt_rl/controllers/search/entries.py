@@ -18,11 +18,14 @@ from pbt_rl.errors import require
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of search.
+    """Description of a kind of search, from which `entry` is built.
 
-    phases: function that returns the number of phases (Hyperband, ASHA: units) of a full training. own: function that
-    returns additional arguments of `search`. once: True if members are only judged at the end of their training. most:
-    function (options, budget in frames, frames of a full training) -> maximum frames of a member.
+    search: class of the controller.
+    phases: function (options) -> number of phases (Hyperband, ASHA: units) of a full training.
+    own: function (options, context) -> additional keyword arguments of `search`.
+    once: True if members are only judged at the end of their training.
+    most: function (options, budget in frames, frames of a full training) -> maximum frames of a member.
+    note: function (options, number of members, budget in frames) -> warning about unsuitable settings, or "".
     """
 
     search: type[Search]
@@ -46,7 +49,7 @@ class _Kind:
         )
 
     def build(self, given: ControllerContext) -> Controller:
-        """Build the controller. Raises ConfigError."""
+        """Build the controller. Raises ConfigError if the budget has less than one frame per phase."""
         search, budget = given.options.group(SearchConfig), given.budget_frames
         frames = self._phase(search, budget)
         remedy = f"give at least {self.phases(search)}, one frame per phase, or set --search.phase-frames"
@@ -61,15 +64,15 @@ class _Kind:
         )
 
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the timeout of unfinished episodes in frames.
+        """Return the timeout of unfinished episodes in frames. budget: frames per member.
 
-        With `once`, the timeout is the whole training, which is one phase. Otherwise, the timeout is two phases
+        With `once`, the timeout is the length of the whole training. Without `once`, it is the length of two phases
         (Hyperband, ASHA: units), because the search may extend a phase by one phase (unit).
         """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
     def full_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the maximum number of frames of a member, without extensions of phases."""
+        """Return the maximum number of frames of a member, without extensions of phases. budget: frames per member."""
         search = options.group(SearchConfig)
         return self.most(search, budget, self._whole(search, budget))
 

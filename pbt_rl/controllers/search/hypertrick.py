@@ -14,12 +14,18 @@ from pbt_rl.controllers.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """Return E[W_p] = W0 (1 - r)^p: of W0 members, the expected number in phase p >= 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p, the expected number of members in phase p (Heinrich and Frosio, equation 1).
+
+    W0: `members` at the start. r: `eviction_rate`. p: `phase`, from 0.
+    """
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p: members that end phase p before evictions begin (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p: number of members that end phase p before evictions begin.
+
+    W0: `members` at the start. r: `eviction_rate`. p: `phase`, from 0. Source: Heinrich and Frosio (2019), equation 2.
+    """
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 

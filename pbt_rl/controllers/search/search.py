@@ -6,7 +6,8 @@
                     ^                               |                         (evicted or completed)
                     +----- is extended <---- no ----+
 
-The slot of a stopped member goes to the least trained member without a slot that may train (`population`).
+When a member stops, its slot goes to another member (`population`): to the least trained of the members that may train
+and have no slot.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Sampling = Callable[[Mapping[str, HyperSpec], int, Random], list[Values]]
 
 
 def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
-    """Draw each value independently from its prior."""
+    """Return `number` configurations, with each value drawn independently from its prior."""
     return [{name: sample_prior(spec, rng) for name, spec in specs.items()} for _ in range(number)]
 
 
@@ -46,7 +47,7 @@ def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[
 
 
 def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
-    """Return the levels of each spec, ascending. The grid has at least `number` points if possible."""
+    """Return the levels (grid values) of each spec, ascending. The grid has at least `number` points if possible."""
     most = [_distinct(spec) for spec in specs.values()]
     sizes = [1] * len(most)
     while math.prod(sizes) < number and sizes != most:
@@ -64,7 +65,7 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 def prior_quantile(spec: HyperSpec, share: float) -> float:
     """Return the quantile `share` (0 to 1) of a value's prior, clipped to the bounds.
 
-    Raises ConfigError if the logarithm of the prior's scale is undefined within its range.
+    Raises ConfigError if the logarithm of the prior's scale is undefined within the prior's range.
     """
     prior = spec.start
     if prior.choices:
