@@ -154,14 +154,14 @@ class Sizing:
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
-        """Return the planned minimum and maximum rollout age, in optimiser steps. With `on_policy`: 0, 0.
+        """Return the planned minimum and maximum rollout age, in optimiser steps.
 
-        rollouts: rollouts per batch (k). With `on_policy` and k < `vector_envs`, rollouts may be older than 0, because
-        batches are learned from one after another.
+        rollouts: rollouts per batch (k). With `on_policy` and k = `vector_envs`: 0, 0. With a smaller k, a rollout
+        waits for the batches of the other vector envs.
         """
-        if self.on_policy:
-            return 0, 0
         full = max(vector_envs, 1) / rollouts
+        if self.on_policy:
+            return 0, round(full * self.batch_steps) if rollouts < vector_envs else 0
         return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
     def batch_error(self, size: Size) -> float:

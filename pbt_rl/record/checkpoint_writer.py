@@ -277,7 +277,8 @@ class CheckpointWriter:
 
         reason: text for the result.
         Until `poll` returns the result, more snapshots may be added. For these, only `done` is called.
-        If the checkpoint is completed nevertheless, older ones are kept until the next one: members may be restored from them.
+        If the checkpoint is completed nevertheless, older ones are kept until the next one, because members may be
+        restored from them.
         """
         self._abandoned.set()
         self._jobs.put(reason)
