@@ -90,7 +90,7 @@ class DiagonalGaussian:
         return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Return the sum of 0.5 log(2 pi e) + log std."""
+        """Return the entropy, [...]: the sum of 0.5 log(2 pi e) + log std over the components."""
         return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:

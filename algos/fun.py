@@ -208,7 +208,8 @@ class FunBody(Body):
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
     """Set memories to 0 where `kept` is False.
 
-    Gradients stop where `whole` is False. If `whole` is None, no gradients stop.
+    kept: bool, True where the memory belongs to the episode. whole: bool, gradients stop where it is False. None: no
+    gradients stop. x: [..., W]. kept, whole: broadcast to x.
     """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)

@@ -228,7 +228,7 @@ class Pack:
         return value_GTB / self.return_scale(span)[:, None, None]
 
     def denormalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
-        """Multiply normalised values by the current scale, to reward units."""
+        """Convert normalised values [G, T, B] of the policies of `span` to reward units."""
         return value_GTB * self.return_scale(span)[:, None, None]
 
     def return_scale(self, span: slice) -> Tensor:

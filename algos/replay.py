@@ -160,7 +160,10 @@ class Replay:
         self._written[vector_env] += steps
 
     def _pieces(self, start: int, steps: int) -> Iterator[tuple[slice, slice]]:
-        """Yield pairs of slices: positions in the ring buffer, and the new steps stored there."""
+        """Yield pairs of slices: positions in the ring buffer, and the new steps stored there.
+
+        start: position of the first new step. steps: number of new steps.
+        """
         at, done = start % self._capacity, 0
         while done < steps:
             size = min(steps - done, self._capacity - at)

@@ -362,7 +362,7 @@ class ConventionWarnings:
                 bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
-        """Forget the recorded observations. The vector env calls this after each of its resets of that environment."""
+        """Forget the recorded observations. Call this after each reset of the environment by its vector env."""
         if self._reset is not None:
             self._reset.observed.clear()
 

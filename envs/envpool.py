@@ -209,7 +209,8 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
     """Return the arrays of an observation, including the action mask.
 
-    choices: total number of discrete choices. A mask of another size is converted to the observation "allowed".
+    choices: total number of discrete choices. A mask of another size becomes an ordinary observation with the name
+    "allowed".
     """
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None

@@ -1,7 +1,8 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
 The heartbeat is two int64 cells of shared memory. The supervisor reads the cells to distinguish slow environments from
-hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source.
+hanging environments. In an actor, the two cells are `heartbeat` of the shaping source, the object that provides the
+reward weights.
 
 A vector env that steps its rows one by one writes `heartbeat[ROW]` after each row. A single call for all rows cannot
 write a heartbeat before it returns. If a single call makes or seeds rows, `all_at_once` extends the timeout of the

@@ -68,7 +68,7 @@ def place_of(error: BaseException) -> str:
 
 
 def end_fork(process: int, error: BaseException) -> None:
-    """End this process if it is a fork of `process`. An environment forks to start a daemon, for example.
+    """End this process if it is a fork of `process`. (For example, an environment may fork to start a daemon.)
 
     process: id of the process that called the environment's code. error: exception that has left this code. SystemExit
     determines the exit code. For other exceptions, the traceback is printed, and the exit code is 1.

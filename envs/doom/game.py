@@ -152,7 +152,7 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
 
 
 def start(game: Any) -> None:
-    """Start a game's engine. Then remove the files in /dev/shm, which this process and the engine have opened."""
+    """Start the engine, and unlink its files in /dev/shm. Both processes have opened the files, so they stay usable."""
     game.init()
     name = game.get_instance_id()
     for kind in ("SM", "MQCtr", "MQDoom"):

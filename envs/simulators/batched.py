@@ -75,7 +75,7 @@ class BatchedRows:
         """Do nothing, because the spec has no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
-        """Return the observations of the reset at construction."""
+        """Return the observations [R, ...] of the reset in the constructor. Does not reset again."""
         return self._first
 
     @torch.no_grad()

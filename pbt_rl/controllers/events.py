@@ -125,9 +125,9 @@ class Comparison(_Known, frozen=True, tag="round"):
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
-    objective: mean objective over the window or its newest episodes (`MemberView.objective`). None before the first
-    counted episode since the member's last change.
-    complete: True if every environment has finished an episode since the member's last change.
+    objective: mean objective over the window, or over its episodes since the last comparison (see
+    `MemberView.objective`). None before the first counted episode since the member's last change.
+    complete: True if every environment has finished an episode that began since the member's last change.
     early: provisional objective, which is shown while `complete` is False. It is the mean of the latest episodes that
     began since the member's last change, even if they are not in the window. None without such an episode, and in
     games between members.

@@ -112,8 +112,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     """Return a note about a late comparison and about absent members, or "". late: text about the delay, or "".
 
-    The note depends only on the due time and this report, because a report that postpones a comparison must not
-    change the rule's state.
+    Nothing is remembered between reports, because a report that postpones a comparison must not change the rule's
+    state.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))

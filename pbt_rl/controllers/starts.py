@@ -23,7 +23,7 @@ class Started(ControllerWrapper):
     """Start values of members 0, 1, ... The controller chooses the values that are not in a row."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the controller's start values, overridden by the rows."""
+        """Return the controller's start values, overridden by the rows of the --pbt.start-values table."""
         values = self.controller.initial(num_members)
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
 

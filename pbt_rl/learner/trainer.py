@@ -287,7 +287,7 @@ class Trainer:
         return self.members.load(load)
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values. First reset its numbers of optimiser steps since the last report, as in `load`."""
+        """Set a member's values, and reset its counts of optimiser steps since the last report, as in `load`."""
         self._forget_steps(change.member)
         return self.members.set_values(change)
 

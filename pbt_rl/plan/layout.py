@@ -278,8 +278,8 @@ def _threads(config: Config, cpus: int, learners: int) -> int:
 def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: int) -> tuple[int, int]:
     """Return the number of threads of a learner on the CPU, and the number of parts of a minibatch.
 
-    With parts, all learners by default share PARTS_SHARE of the cores, rounded up. All parts have the same number of
-    threads.
+    By default, learners that divide minibatches share PARTS_SHARE of the cores, rounded up. All parts have the same
+    number of threads.
 
     cpus: number of cores. learners: number of learners on the CPU. batch_rows: rows of a policy in a batch.
     usual: number of threads without parts, for a minibatch that is too small to be divided.

@@ -212,7 +212,7 @@ class Acts(Protocol):
     """Interface of a policy that plays in a vector env."""
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Return the next actions [R, A] for the rows. step: arrays of the latest step."""
+        """Return the next actions for the rows, [R, A] of the spec's dtype. step: arrays of the latest step."""
 
 
 class RandomPlayer:

@@ -248,7 +248,10 @@ class Dispatch:
         return {"member": member.id, "frames_lost": lost, "from": self.store.source(point)}
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Move the members of a pack without a machine to running packs. Return (member, new pack) pairs."""
+        """Distribute the members of a pack over the running packs, because its machine is gone.
+
+        Return (member, new pack) pairs.
+        """
         moved = self.slots.scatter(pack)
         if moved:
             for number, state in self._starting.pop(pack, {}).items():

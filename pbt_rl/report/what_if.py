@@ -138,9 +138,9 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 
 def described(one: Mismatch) -> list[str]:
-    """Return one line for each member whose recorded and recomputed decisions differ in more than values.
+    """Return one line for each member whose recomputed decision has another action or donor than the recorded one.
 
-    Without such members, return a line that only values differ.
+    If there is no such member, return one line: only values differ.
     """
     recorded, decided = (
         {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)

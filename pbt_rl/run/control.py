@@ -27,7 +27,7 @@ class Controlled(ControllerWrapper):
     Control i (member num_policies + i) starts with the weights (`initialised_net`) and values of member i. The values
     of additional controls are sampled like the values of members.
     Controls are evaluated while other members are evaluated, because a member does not train during its evaluation.
-    Without these evaluations, controls would train on a larger share of their frames than other members.
+    Frames of evaluations count towards the budget. Without evaluations, controls would train for more frames.
     """
 
     population: int

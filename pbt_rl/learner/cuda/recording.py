@@ -36,7 +36,7 @@ class Recorder(Protocol):
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
         """Run a program eagerly on the capture stream.
 
-        watched: check whether the program can be captured. If it cannot, `record` raises RuntimeError.
+        watched: note whether the program can be captured. If it cannot, the next `record` raises RuntimeError.
         """
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
