@@ -260,7 +260,7 @@ def _ppo(
 
 
 def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[Tensor, Stats]:
-    """Compute `ppo_loss`. Normalise advantages per minibatch if `settings.normalize_advantage` is set."""
+    """Compute `ppo_loss`. Normalise advantages per minibatch if `normalize_advantage` of the settings is set."""
     if settings.normalize_advantage:
         s = s._replace(advantage=normalize_advantage(s.advantage, s.valid))
     return ppo_loss(s, **hypers)
