@@ -88,7 +88,7 @@ def prior_quantile(spec: HyperSpec, share: float) -> float:
 
 
 def _distinct(spec: HyperSpec) -> float:
-    """Return how many different values a grid search can try for a tuned value: inf for a continuous value."""
+    """Return the number of different values of a tuned value in a grid search. inf for a continuous value."""
     prior = spec.start
     if prior.choices:
         return len(prior.choices)
