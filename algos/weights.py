@@ -132,7 +132,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Map prefix + name to a parameter view [P, ...] of flat [P, N].
 
-    The gradients of learned parameters are views of `grad` [P, N]. If `grad` is empty, there are no gradients.
+    The gradients of learned parameters are views of `grad` [P, N]. If `grad` is empty, parameters have no gradients.
     """
     views = {}
     for segment in segments:

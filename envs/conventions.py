@@ -521,7 +521,7 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
 
 
 def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
-    """Describe a number that is outside its bounds by more than 1/255 of their range. "" if there is no such number."""
+    """Describe a number that is outside its bounds by more than 1/255 of their range, or return ""."""
     if array.shape != box.shape:
         return ""
     low, high = box.low.astype(np.float64), box.high.astype(np.float64)

@@ -160,7 +160,7 @@ def one_by_one(
 def find_factory(env_id: str) -> Callable[..., object]:
     """Import the factory of an id. For `NAME/LEVEL`, the first argument of the result is set to LEVEL.
 
-    Raises EnvSetupError if there is no such factory, and the exceptions of the imported module.
+    Raises EnvSetupError for a missing factory, and the exceptions of the imported module.
     """
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")

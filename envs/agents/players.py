@@ -36,7 +36,7 @@ input.
 def one_of(infos: Any) -> Any:
     """Return the info dict of one agent, as an example, because all agents usually have equal keys.
 
-    infos: agent's name -> info dict. Return None if there is no info dict.
+    infos: agent's name -> info dict. Return None if all agents lack one.
     """
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)

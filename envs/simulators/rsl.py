@@ -32,7 +32,7 @@ MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
     """Return a function that reads the task ids from the sources of a package.
 
-    The function returns the ids, sorted. Without the package, there are none.
+    The function returns the sorted ids, or [] without the package.
 
     pattern: regular expression with one group, the id.
     """

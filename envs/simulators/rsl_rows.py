@@ -100,7 +100,7 @@ class VecEnvRows:
     """Implementation of `SimulatorEnv` for an RSL-RL `VecEnv`.
 
     objective: name of the reward term or metric that is the objective. "": the reward with the default weights.
-    Raises EnvSetupError for an unknown objective, and if there is no observation group for the policy.
+    Raises EnvSetupError for an unknown objective, and for a missing observation group of the policy.
     """
 
     def __init__(self, env_id: str, env: Any, objective: str = "") -> None:

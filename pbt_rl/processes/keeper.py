@@ -76,7 +76,7 @@ TIDY_SECONDS = 10.0
 class BoundedLog:
     """Log file of bounded size for a child's output. Errors of the file are ignored.
 
-    path: path of the file. If it is empty, there is no file. label: written to the file whenever it is opened.
+    path: path of the file. If it is empty, no file is written. label: written to the file whenever it is opened.
     tail: last output, kept in memory.
     """
 

@@ -469,7 +469,7 @@ class Checkpoints:
     def at(self, frames: int) -> Checkpoint:
         """Return the last checkpoint with exactly these frames (`Checkpoint.frames`).
 
-        If there is none, raise ConfigError with a list of the available frames.
+        Raise ConfigError with a list of the available frames if it does not exist.
         """
         found = self.all()
         for checkpoint in reversed(found):

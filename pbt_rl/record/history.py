@@ -50,7 +50,8 @@ FRAMES = "frames"
 class Point:
     """State of a member at one time. seconds: seconds since the start of the run. frames: frames of this member.
 
-    episodes: finished episodes of all generations, at the last progress record.
+    episodes: finished episodes of all generations, at the last progress record. Before the first record: see
+    `MemberReport.episodes`.
     """
 
     seconds: float
@@ -542,7 +543,7 @@ def _points(event: Comparison | Progress, seconds: float, ended: dict[int, int])
             m.generation,
             m.frames,
             finite(objective),
-            ended.get(m.member, 0),
+            ended.get(m.member, m.episodes),
             complete,
             finite(early),
         )

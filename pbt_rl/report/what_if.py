@@ -140,7 +140,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 def described(one: Mismatch) -> list[str]:
     """Return one line for each member whose recomputed decision has another action or donor than the recorded one.
 
-    If there is no such member, return one line: only values differ.
+    Without such a member, return one line: only values differ.
     """
     recorded, decided = (
         {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)

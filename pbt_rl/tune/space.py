@@ -113,7 +113,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
     """Return the argument of `tune.run` that prevents all comparisons before the last step, with a remedy.
 
-    Return "" if there is no such argument. count: number of members.
+    Return "" without such an argument. count: number of members.
     """
     if count == 1:
         return "num_members=1: give 2 or more"

@@ -221,7 +221,7 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 def played(env_id: str, options: EnvOptions) -> str:
     """Describe the keywords of the environment's factory, and the preprocessing of an Atari game, as Markdown.
 
-    Return "" if there are no keywords, and the environment is not an Atari game.
+    Return "" without keywords, except for Atari games.
     """
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
