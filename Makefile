@@ -25,7 +25,7 @@ DOCS := .venv-docs
 help:
 	@sed -n '1,6s/^# \{0,1\}//p' Makefile
 
-# A population on CartPole for some seconds, then one on Up'n Down for about two minutes; on a busy machine up to six.
+# A population on CartPole for some seconds, then one on Up'n Down for about two minutes; on a busy machine up to ten.
 # ARGS adds options of `pbt-rl train` to both: make demo ARGS="--seed 1"
 demo: $(INSTALLED)
 	@$(BIN)/python scripts/demo.py $(ARGS)

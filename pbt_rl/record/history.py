@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Meta, structs
+from msgspec import structs
 
-from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, MemberReport
 from pbt_rl.controllers.events import (
@@ -35,15 +34,14 @@ from pbt_rl.controllers.events import (
 from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.ready import since_comparison
-from pbt_rl.controllers.records import Whole, converted, finite
+from pbt_rl.controllers.records import converted, finite
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.renamed import present_config
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
+from pbt_rl.record.run_options import RunOptions
 
 E = TypeVar("E", bound=Event)
-FRAMES = "frames"
-"""Unit of training in column names and figure texts."""
 
 
 @dataclass(frozen=True)
@@ -120,54 +118,6 @@ class Phase:
     end_seconds: float
     score: float | None
     outcome: str | None
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Search options that a report reads."""
-
-    eviction_rate: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-
-
-@dataclass(frozen=True)
-class PbtOptions:
-    """PBT options that a report reads."""
-
-    ready: str = ""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options that a report reads. A run of `tune.run` has only some of these options."""
-
-    env: str = "a run"
-    controller: str = "pbt"
-    num_policies: Whole = 0
-    control: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
-    train_for_frames: Whole | None = None
-    train_for_seconds: float | None = None
-    search: SearchOptions = SearchOptions()
-    pbt: PbtOptions = PbtOptions()
-    api: str | None = None
-    """Not None for a run of `tune.run`, which counts steps and evaluations instead of frames and episodes."""
-    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Name of a value -> texts of its choices, for each value that is a choice."""
-
-    @property
-    def controls(self) -> frozenset[int]:
-        """Members of the control group."""
-        first = self.num_policies
-        return frozenset(range(first, first + number_of_controls(self.control, first)))
-
-    @property
-    def unit(self) -> str:
-        """Unit of training progress: frames or steps."""
-        return FRAMES if self.api is None else "steps"
-
-    def shown(self, name: str, value: float) -> float | str:
-        """Return a value for display. If the value is the index of a choice, return the text of this choice."""
-        texts = self.choices.get(name)
-        return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
 
 @dataclass(frozen=True)

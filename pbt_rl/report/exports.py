@@ -10,7 +10,8 @@ from typing import Any
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.lineage import Node
 from pbt_rl.controllers.records import finite
-from pbt_rl.record.history import FRAMES, History
+from pbt_rl.record.history import History
+from pbt_rl.record.run_options import FRAMES
 
 COLUMNS = frozenset(
     {

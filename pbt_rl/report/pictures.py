@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.text import Text
 
-from pbt_rl.record.history import FRAMES, History
+from pbt_rl.record.history import History
+from pbt_rl.record.run_options import FRAMES
 from pbt_rl.report import figures, importance
 from pbt_rl.report.style import STYLE, Drawn, png
 

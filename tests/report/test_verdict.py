@@ -7,7 +7,8 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.controllers.lineage import Noise
-from pbt_rl.record.history import PbtOptions, RunOptions, read_run
+from pbt_rl.record.history import read_run
+from pbt_rl.record.run_options import PbtOptions, RunOptions
 from pbt_rl.report.compare import cost_curves, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
