@@ -127,10 +127,12 @@ class PbtController:
     def initial(self, num_members: int) -> list[Values]:
         """Return the default values for member 0, and start values from the explore rule for the other members.
 
-        If the default of a tuned value is out of bounds, this value of member 0 is drawn from its prior instead.
+        If the default of a tuned value is out of bounds, this value of member 0 is drawn from its prior instead. A
+        single member always gets the defaults, because no value of it is tuned.
         """
+        several = num_members > 1
         first = {
-            name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
+            name: sample_prior(spec, self._rng) if several and spec.starts_outside else spec.default
             for name, spec in self.table.items()
         }
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]

@@ -13,7 +13,7 @@ from typing import Any
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
-from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
+from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Values, shaping_given
 from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import in_time
 from pbt_rl.display.terminal import counted
@@ -339,7 +339,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
         value = one.of(config)
         if one.field in reasons and value not in (one.default, usual.get(one.field, one.default)):
             found.append(f"note: {' '.join(as_words(one, value))} has no effect: {reasons[one.field]}")
-    return found
+    return [*found, *_ignored_weights(resolved)]
 
 
 def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
@@ -402,7 +402,10 @@ def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, st
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     """Yield (config field, reason) for each unused option of algorithm, network, slots and final evaluation."""
     config, spec = resolved.config, resolved.spec
+    random = _random_starts(resolved)
     for one in table(config).values():
+        if one.path[0] == "hypers" and one.path[-1] in random:
+            yield one.field, random[one.path[-1]]
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
             how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
             yield one.field, f"--algo {config.algo} does not use it{how}"
@@ -446,6 +449,32 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
         (spec.agents > 1, "final_episodes", opponents),
     )
     yield from ((name, reason) for unused, name, reason in rules if unused)
+
+
+def _random_starts(resolved: ResolvedRun) -> dict[str, str]:
+    """Return name of a value -> reason, for each tuned value whose default is the start value of no member."""
+    config = resolved.config
+    changes = config.searches or compares(config)
+    if not changes or ":" in config.controller or config.pbt.start_values:
+        return {}
+    if config.searches:
+        why = "the search draws the start value of each member, because it is tuned (--pbt.tune)"
+        return {name: why for name, spec in resolved.tuned.items() if spec.tuned}
+    return {
+        name: f"it is outside {spec.low:g} to {spec.high:g} (--pbt.tune), so each member starts with a random value"
+        for name, spec in resolved.tuned.items()
+        if spec.starts_outside
+    }
+
+
+def _ignored_weights(resolved: ResolvedRun) -> list[str]:
+    """Return a note for each reward weight in --shaping that is the start value of no member."""
+    random = _random_starts(resolved)
+    return [
+        f"note: --shaping.{name} {value:g} has no effect: {random[SHAPING + name]}"
+        for name, value in shaping_given(resolved.config.shaping).items()
+        if SHAPING + name in random
+    ]
 
 
 # -- inputs of the network -----------------------------------------------------------------------------------

@@ -81,9 +81,14 @@ def test_members_start_drawn_from_a_range_of_the_users_own_with_every_rule():
 
 
 def test_a_default_outside_of_given_bounds_is_drawn_for_member_0_too():
-    (first,) = initial(chosen(TABLE, ("learning_rate=1e-3:1e-2",)), 1)
+    first, _ = initial(chosen(TABLE, ("learning_rate=1e-3:1e-2",)), 2)
     assert 1e-3 <= first["learning_rate"] <= 1e-2
     assert first["gamma"] == 0.99
+
+
+def test_a_single_member_starts_with_its_default_even_outside_of_given_bounds():
+    (only,) = initial(chosen(TABLE, ("learning_rate=1e-3:1e-2",)), 1)
+    assert only["learning_rate"] == TABLE["learning_rate"].default
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_what_is_switched_off_is_not_tuned_unless_it_is_named(hypers, name):
     assert named.tuned
     for _ in range(20):
         assert TABLE[name].low <= sample_prior(named, Random(1)) <= TABLE[name].high
-    (first,) = initial(chosen(table, (name,)), 1)
+    first, _ = initial(chosen(table, (name,)), 2)
     if name == "entropy_coef":  # bounds reach 0, so that member 0 may begin there
         assert (named.low, first[name]) == (0.0, 0.0)
         assert perturb({name: named}).mutate({name: 0.0}, Random(0))[name] > 0

@@ -277,8 +277,9 @@ def test_a_lock_that_is_only_looked_at_does_not_stop_a_start(tmp_path, monkeypat
     FolderLock(tmp_path / "x").release()
     looking = os.open(tmp_path / "x" / ".lock", os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
-    lock = FolderLock(tmp_path / "x")
+    with monkeypatch.context() as patch:  # other threads sleep, too
+        patch.setattr("time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+        lock = FolderLock(tmp_path / "x")
     with pytest.raises(Held, match=rf"\b{os.getpid()}\b"):
         FolderLock(tmp_path / "x")
     os.close(looking)

@@ -157,6 +157,8 @@ UNREAD = {
     "--learner.target-kl 0.02 --mode sync --learner.epochs 1 --learner.minibatches 1": "one optimiser step",
     "--slot-frames 9000": "at the same time",
     "--atari.frame-stack 3": "gym/CartPole-v1",
+    "--hypers.learning-rate 0.01 --pbt.tune learning_rate=1e-5:1e-3": "random value",
+    "--hypers.learning-rate 0.0002 --controller hypertrick": "the search draws",
 }
 """Options, of which nothing reads the first -> why."""
 
@@ -172,6 +174,22 @@ def test_what_nothing_reads_is_said(text):
 @pytest.mark.parametrize("text", READ.strip().splitlines())
 def test_nothing_is_said_of_what_is_read(text):
     assert unread(resolved("gym/CartPole-v1", *text.split())) == []
+
+
+def test_a_reward_weight_outside_its_range_is_said():
+    words = ["--num-policies", "2", "--shaping.bait", "3", "--pbt.tune", "shaping.bait=0.1:1"]
+    (note,) = unread(resolved("toy/shaped", *words))
+    assert note.startswith("note: --shaping.bait 3 has no effect: it is outside 0.1 to 1")
+
+
+@pytest.mark.parametrize(
+    "more", ["--num-policies 1", "--pbt.no-enabled", "--pbt.start-values learning_rate=1e-4"]
+)
+def test_a_learning_rate_outside_its_range_counts_where_nothing_is_drawn(more):
+    words = f"--hypers.learning-rate 0.01 --pbt.tune learning_rate=1e-5:1e-3 {more}"
+    assert not [
+        note for note in unread(resolved("gym/CartPole-v1", *words.split())) if "learning-rate" in note
+    ]
 
 
 def test_periods_are_of_frames_or_of_seconds():
