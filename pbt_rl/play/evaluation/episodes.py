@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +45,14 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """Objective of one episode on each row, in order of the rows."""
+    """Episodes that have ended since the last message.
+
+    objectives: if a round is complete, the objectives of one episode on each row, in order of the rows. Otherwise ().
+    ended: number of episodes that have ended since the last message.
+    """
 
     objectives: tuple[float, ...]
+    ended: int = 0
 
 
 def rows_of(episodes: int) -> int:
@@ -56,21 +60,30 @@ def rows_of(episodes: int) -> int:
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
-def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
-    """Play forever. Yield a round as soon as each row has ended one more episode."""
+def rounds(vector_env: VectorEnv, player: play.Acts, number: int) -> Iterator[FinalRound]:
+    """Play `number` episodes on each row. Yield a message when episodes have ended.
+
+    A round is complete as soon as each row has ended one more episode. Short episodes are therefore not preferred.
+    """
     step = private_step_arrays(vector_env.spec, vector_env.rows)
-    waiting: list[list[float]] = [[] for _ in range(vector_env.rows)]
+    scores: list[list[float]] = [[] for _ in range(vector_env.rows)]
+    complete = 0
     vector_env.reset(step)
-    while True:
+    while complete < number:
         vector_env.step(player.act(step), step)
-        for row in np.flatnonzero(step.episode_done).tolist():
-            waiting[row].append(float(step.objective[row]))
-        if all(waiting):
-            yield FinalRound(tuple(scores.pop(0) for scores in waiting))
+        ended = [row for row in np.flatnonzero(step.episode_done).tolist() if len(scores[row]) < number]
+        for row in ended:
+            scores[row].append(float(step.objective[row]))
+        if not ended:
+            continue
+        if is_round := min(map(len, scores)) > complete:
+            complete += 1
+        objectives = tuple(row[complete - 1] for row in scores) if is_round else ()
+        yield FinalRound(objectives, len(ended))
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of a final evaluation. Yield each complete round."""
+    """Play the episodes of a final evaluation. Yield a message when episodes have ended."""
     config, seed = setup.config, setup.config.seed
     spec, options = play.evaluation_spec(config)
     number = config.members
@@ -84,7 +97,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     options = replace(options, first_row=OUTSIDE * (1 + number))
     vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(vector_env):
-        yield from islice(rounds(vector_env, player), setup.episodes // rows)
+        yield from rounds(vector_env, player, setup.episodes // rows)
 
 
 EPISODES = 20

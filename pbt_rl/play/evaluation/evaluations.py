@@ -329,7 +329,7 @@ def run_final_evaluation(
     names = ", ".join(map(str, members))
     note(f"final evaluation: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
     deadline = time.monotonic() + seconds
-    due = time.monotonic() + NOTE_SECONDS
+    due, played = time.monotonic() + NOTE_SECONDS, 0
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
     waiting = deque(members)
@@ -347,22 +347,21 @@ def run_final_evaluation(
                 ended = child.exit_code() is not None  # checked first, so that no message is missed
                 for message in child.messages():
                     scores[member] += message.objectives
+                    played += message.ended
                 if ended:
                     if child.exit_code():
                         note(child.how_it_ended())
                     children.pop(member).end(0.0)
             if time.monotonic() >= due and (waiting or children):
                 due += NOTE_SECONDS
-                note(
-                    f"final evaluation: {sum(map(len, scores.values()))} of {episodes * len(members)} episodes"
-                )
+                note(f"final evaluation: {played} of {episodes * len(members)} episodes")
     finally:
         for child in children.values():
             child.end(0.0)
     if not all(scores.values()):
         note(
-            "final evaluation: not every member has finished an episode in time; objectives in training select the "
-            "best member. `pbt-rl eval` has no time limit, and --final-episodes sets a limit of ten minutes"
+            "final evaluation: not every environment has finished an episode in time; objectives in training select "
+            "the best member. `pbt-rl eval` has no time limit, and --final-episodes sets a limit of ten minutes"
         )
         return {}
     return _results(scores, controls=bool(config.controls))

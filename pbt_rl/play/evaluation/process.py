@@ -1,7 +1,7 @@
 """Process that plays the evaluation episodes of one member (during or after training) or of the random policy.
 
 consumes     a FinalSetup or an EvaluationSetup
-produces     one FinalRound per complete round, or one Evaluated
+produces     a FinalRound when episodes have ended, or one Evaluated
 waits for    nothing; the parent may kill the process
 """
 

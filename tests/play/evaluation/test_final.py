@@ -69,8 +69,9 @@ def test_rounds_hold_one_episode_of_every_row_so_short_ones_are_not_preferred():
         def act(self, _step):
             return np.zeros((2, 1), np.int32)
 
-    played = rounds(Uneven(), Player())
-    assert [next(played).objectives for _ in range(3)] == [(1, 11), (2, 12), (3, 13)]
+    played = list(rounds(Uneven(), Player(), 3))
+    assert [one.objectives for one in played if one.objectives] == [(1, 11), (2, 12), (3, 13)]
+    assert [one.ended for one in played] == [1, 2, 1, 1, 1], "those beyond the third of a row are not counted"
     assert [rows_of(episodes) for episodes in (1, 7, 20, 24, 11)] == [1, 7, 5, 8, 1]
 
 
@@ -154,7 +155,7 @@ class Plays:
 
     def messages(self):
         self.polls += 1
-        return [FinalRound((1.0,))] if self.polls >= self.first else []
+        return [FinalRound((1.0,), 1)] if self.polls >= self.first else []
 
     def end(self, _timeout_seconds):
         pass
@@ -180,5 +181,5 @@ def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
     model = ModelConfig(encoder="mlp", hidden=8, layers=1)
     config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)
     checkpoint = Checkpoints(saved_run(tmp_path / "run", config) / "checkpoints").all()[-1]
-    (played,) = final_rounds(FinalSetup(config, checkpoint, 0, 11))
+    (played,) = (r for r in final_rounds(FinalSetup(config, checkpoint, 0, 11)) if r.objectives)
     assert len(set(played.objectives)) == 11
