@@ -59,9 +59,9 @@ class LostLearners:
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
     """`time.monotonic()` of the last MOST_REPLACED replacements, except after the loss of a machine."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
-    """Pack -> member -> updates in the learner's first report about the member."""
+    """Pack -> member -> updates before the learner began. If unknown: updates in its first report about the member."""
     _trained: set[int] = field(default_factory=set, init=False)
-    """Packs whose learner has completed an update after its first report."""
+    """Packs whose learner has completed an update."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
     """Pack whose machine will leave -> (event, count of checkpoints that had begun at the event)."""
 
@@ -70,8 +70,10 @@ class LostLearners:
 
         A learner that died or hung before training is not replaced, unless its machine was lost.
         """
-        first = self._updates.setdefault(pack, {})
-        if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
+        first, is_new = self._updates.setdefault(pack, {}), not (self.start.resumes or self.count)
+        if any(
+            one.updates > first.setdefault(one.member, 0 if is_new else one.updates) for one in report.members
+        ):
             self._trained.add(pack)
 
     def replace(self, fleet: Fleet, lost: LearnerLost) -> None:

@@ -75,10 +75,10 @@ class Run:
             time.sleep(0.05)
         return at + len(text)
 
-    def wait_for_event(self, kind, seconds=HANG_SECONDS):
-        """Wait until the journal has an event."""
+    def wait_for_event(self, kind, seconds=HANG_SECONDS, number=1):
+        """Wait until the journal has an event (`number` times)."""
         deadline, journal = time.monotonic() + seconds, self.folder / "journal.jsonl"
-        while not journal.exists() or f'"event": "{kind}"' not in journal.read_text():
+        while not journal.exists() or journal.read_text().count(f'"event": "{kind}"') < number:
             assert self.process.poll() is None, f"ended before {kind!r}:\n{self.out}\n{self.err}"
             assert time.monotonic() < deadline, f"no {kind!r} within {seconds} s:\n{self.out}\n{self.err}"
             time.sleep(0.05)
