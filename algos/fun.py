@@ -274,7 +274,7 @@ TINY = 1e-6
 
 
 class GoalHead(nn.Module):
-    """Policy head whose input is the worker's memory and the sum of goals, of `width` numbers each.
+    """Policy head. Its inputs are the worker's memory and the sum of goals, each of `width` numbers.
 
     outputs: number of distribution parameters.
     """

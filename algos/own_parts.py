@@ -351,7 +351,10 @@ class UserCore(Core):
 
     @torch.no_grad()
     def _try(self) -> int:
-        """Check the core by a dry run and return G. Raises ValueError."""
+        """Check the core by a dry run. Return G, the number of features that it returns.
+
+        Raises ValueError if the core breaks a requirement.
+        """
         x, state, first = self.example(0)
         other = self.example(1)[1]
         # in training mode, because some modules change buffers only in it
@@ -540,7 +543,7 @@ def _results(part: Own, earlier: int) -> list[list[Tensor]]:
     Each list has the results in training mode, followed by those in evaluation mode. The lists differ if the part has
     its own generator of random numbers.
 
-    earlier: seed of another input, which is computed first in each mode.
+    earlier: seed of another input. In each mode, its results are computed first and dropped.
     """
     part, found = copy.deepcopy(part), list[list[Tensor]]([[], [], []])
     for learning in (True, False):

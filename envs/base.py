@@ -169,7 +169,7 @@ class StepArrays:
     reset. For environments that reset themselves earlier, vectors.py and simulators/rows.py describe the differences.
 
     A lost life may set `terminated` within an episode. Then no reset follows, and `episode_done` stays False. On Atari,
-    the next step then sets `first` if it presses FIRE.
+    the next step then sets `first` if the vector env replaces the row's action by FIRE.
     """
 
     obs: Mapping[str, NDArray[Any]]

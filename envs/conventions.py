@@ -153,7 +153,10 @@ _OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
-    """Check whether a property, or a method without required parameters, has the name of an action mask."""
+    """Check whether `name` is a usual name of an action mask.
+
+    Only properties of `env` and methods without required parameters count.
+    """
     words = _WORD.findall(name)
     known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
     if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):

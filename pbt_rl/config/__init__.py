@@ -475,7 +475,9 @@ class Config:
 
     @property
     def clips_around_batch(self) -> bool:
-        """True if the loss clips around the policy before the update instead of the behaviour policy."""
+        """True if the loss clips the ratio to the policy before the update. False if it clips no ratio, or the ratio
+        to the behaviour policy.
+        """
         return self.learner.proximal and self.mode == "async" and self.algorithm.proximal
 
     @property

@@ -248,7 +248,7 @@ class Lineage:
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """Return all nodes of a member, oldest first. The member may have been stopped. [] for an unknown member."""
+        """Return all nodes with this member id, oldest first, also for a stopped member. [] for an unknown member."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])

@@ -1,4 +1,4 @@
-"""State of a member that a controller observes. Pure bookkeeping."""
+"""Records of members: the facts on which a controller bases its decisions. This module makes no decisions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MemberRecord:
         self._names = frozenset(self.values)  # not saved, because the options determine the names
 
     def restored(self) -> None:
-        """Check the names of the restored values. Raises ValueError."""
+        """Raise ValueError if the restored values have other names than the values of this run."""
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(

@@ -289,8 +289,8 @@ class Timed:
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
     min_episodes: minimum number of episodes of a participant since the last decision about the participant. The
-    comparison waits until at least half of the members can participate. One period later, fewer members are enough. A
-    comparison needs at least two members.
+    comparison waits until at least two members, and at least half of the members, can participate. If it is late by at
+    least one period, two members are enough.
     """
 
     period_seconds: float

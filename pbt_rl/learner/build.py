@@ -368,7 +368,8 @@ def initialised_arrays(pack: Pack, net: PolicyNet) -> Arrays:
 class CpuInitialiser:
     """Initialiser of members' states on the CPU. A learner initialises a member to the same state.
 
-    plan: plan of any pack of the run. values: values of any member. States do not contain values.
+    plan: plan of any pack of the run. values: values of any member. A pack needs them, but the states do not depend on
+    them.
     """
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:

@@ -60,7 +60,10 @@ class RestorePoint:
     """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 
     def moved(self, frames: int) -> RestorePoint:
-        """Return the restore point for a copy. frames: frames of the donor minus frames of the copy."""
+        """Return the restore point of a copy, from the restore point of its donor.
+
+        frames: number to add to the offset: frames of the donor minus frames of the copy.
+        """
         pending = None if self.pending is None else self.pending.moved(frames)
         return replace(self, frames=self.frames + frames, pending=pending)
 

@@ -74,8 +74,8 @@ def mean_and_std(numbers: Sequence[float]) -> str:
 def groups(runs: Sequence[History]) -> list[Group]:
     """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs.
 
-    Runs of a group may also differ in the option DRAWS, because its values are sampled with the seed. Exception: two
-    runs with the same seed have no other difference than DRAWS. The user has then set DRAWS, and it separates groups.
+    Runs of a group may also differ in the option DRAWS, because its values are sampled with the seed. But if two runs
+    with the same seed differ only in DRAWS and NO_DIFFERENCE, the user has set DRAWS. Then DRAWS separates groups.
     """
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})

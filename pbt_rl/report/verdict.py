@@ -62,8 +62,8 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
     k <= N: draws without replacement, sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
     k > N: draws with replacement, sum_i x_i ((i/N)^k - ((i-1)/N)^k). Biased downwards, because N samples lack rarer
     scores.
-    picks: one number per score. The draw with the highest number counts, instead of the draw with the highest score.
-    Draws with equal numbers count with their mean score.
+    picks: one number per score. If given, return the expected score of the draw with the highest number. Scores with
+    equal numbers are replaced by their mean.
     """
     by, count = scores if picks is None else picks, len(scores)
     equal: dict[float, list[float]] = {}

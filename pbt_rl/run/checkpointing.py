@@ -2,7 +2,7 @@
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states stay in memory  `Dispatch.begin_checkpoint` lists the states to write
-        -> SaveLearner                learners send their own states
+        -> SaveLearner                learners send their states, without the states of members
         -> Save, repeated             learners save their members one by one to the `StatePool`, between optimiser steps
         -> CheckpointWriter           a thread writes the state of the run, each member, and finally the manifest
         -> the last file is written   from now on the files are the restore points of members

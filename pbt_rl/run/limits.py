@@ -183,7 +183,7 @@ def _gib(size: float) -> str:
 
 
 def _parts(needed: Estimate) -> str:
-    """Format the parts of the estimate, the largest part first."""
+    """Format the parts of an estimate of memory, the largest part first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
         "replay": sum(p.replay for p in needed.packs),

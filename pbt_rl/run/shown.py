@@ -188,7 +188,8 @@ def _at_most(budget: float, first: float, period: float, longest: float) -> str:
 
     All arguments have equal units: frames of a member, or seconds.
     first: time of the first comparison. period: minimum interval between comparisons.
-    longest: duration of the episodes of a comparison if each episode reaches its time limit. 0: unknown.
+    longest: time until each environment has ended `episodes_each` episodes, if each episode reaches its time limit.
+    0: unknown.
     """
     most = _comparisons_within(budget, max(first, period), period)
     least = _comparisons_within(budget, max(first, longest), max(period, longest))
@@ -452,7 +453,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
 
 
 def _random_starts(resolved: ResolvedRun) -> dict[str, str]:
-    """Return name of a value -> reason, for each tuned value whose default is the start value of no member."""
+    """Return the tuned values that have a random start value in every member: name -> reason for the random values."""
     config = resolved.config
     changes = config.searches or compares(config)
     if not changes or ":" in config.controller or config.pbt.start_values:

@@ -166,7 +166,7 @@ class Backend(Protocol):
         """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Start a node worker in a place, and return its handle without waiting.
+        """Start a node worker with the resources `place`, and return its handle without waiting.
 
         If the start fails, all calls of the node worker fail.
         """

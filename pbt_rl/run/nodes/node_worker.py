@@ -82,7 +82,7 @@ class NodeWorker:
     def _make_room(self, message: ToLearner, state: State | None) -> None:
         """Prepare the `StatePool` entry of a message: write the state to load, or allocate memory for a state to save.
 
-        Entries have equal numbers here and in the supervisor's pool.
+        An entry has the same number here as in the supervisor's pool.
         """
         pool = self._pool
         assert pool is not None
