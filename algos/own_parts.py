@@ -259,7 +259,10 @@ class UserEncoder(Encoder):
         )
 
     def _try(self) -> None:
-        """Determine F by a dry run on two observations. Raises NetworkError."""
+        """Determine F by a dry run on two observations.
+
+        Raises NetworkError if the encoder fails, or breaks a requirement.
+        """
         (obs,) = self.example(0)
         zeros = {name: torch.zeros_like(array) for name, array in obs.items()}
         with torch.enable_grad(), constant_inputs(self.name, zeros):
@@ -271,7 +274,10 @@ class UserEncoder(Encoder):
         check_samples(self.name, self, obs, {name: array[:1] for name, array in obs.items()})
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
+        """Map name -> [N, ...] to [N, F] in the dtype of the weights.
+
+        Raises NetworkError if the encoder fails, or returns no float tensor [N, F].
+        """
         out = self._features(obs)
         size = (len(next(iter(obs.values()))), self.size)
         if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
@@ -335,7 +341,10 @@ class UserCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (features [T, B, size] in the weights' dtype, next state [B, S] float32). Raises NetworkError."""
+        """Return (features [T, B, size] in the weights' dtype, next state [B, S] float32).
+
+        Raises NetworkError if the core fails, or returns other types or shapes.
+        """
         more = (cut_TB,) if self._cuts else ()
         given = (x_TBF, state_BS, first_TB)
         answer = call_own(self.name, self.module, *given, *more)
@@ -434,7 +443,10 @@ class UserHead(nn.Module):
             )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map [..., F] to [..., outputs]. Raises NetworkError."""
+        """Map [..., F] to [..., outputs].
+
+        Raises NetworkError if the head fails, or returns no float tensor [N, outputs].
+        """
         rows = features.flatten(0, -2)
         out = call_own(self.name, self.module, rows)
         size = (len(rows), self._outputs)

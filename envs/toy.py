@@ -394,7 +394,11 @@ def names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> MakeEnv:
-    """Return a function that makes a toy. Raises EnvSetupError. name: may have parameters, as in `memory?delay=20`."""
+    """Return a function that makes a toy.
+
+    Raises EnvSetupError for an unknown toy or parameter.
+    name: may have parameters, as in `memory?delay=20`.
+    """
     toy, _, query = name.partition("?")
     if toy not in TOYS:
         close = difflib.get_close_matches(toy, TOYS)

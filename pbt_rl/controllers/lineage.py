@@ -122,7 +122,7 @@ class Lineage:
             raise ConfigError("the journal's event `initial` gives its members different sets of values")
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Check the members, values and donors of a comparison. Raises ConfigError."""
+        """Raise ConfigError if a comparison names members, values or donors that do not exist."""
         where = f"the journal's comparison at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:

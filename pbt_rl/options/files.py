@@ -36,7 +36,7 @@ Format = Literal["json", "toml", "yaml"]
 def text_of(path: Path) -> str:
     """Return the text of a UTF-8 file, or of a UTF-16 file with byte order mark.
 
-    Raises OSError or UnicodeDecodeError.
+    Raises OSError or UnicodeDecodeError if the file cannot be read or decoded.
     """
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))

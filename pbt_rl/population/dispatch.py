@@ -144,7 +144,7 @@ class Dispatch:
         return self._placements[member].state
 
     def restored(self) -> None:
-        """Check that the members of the remembered states exist. Raises ValueError."""
+        """Raise ValueError if a remembered state belongs to a member that does not exist."""
         strange = sorted(key for key in self.remembered if key[0] not in self.slots.pack_of)
         if strange:
             raise ValueError(f"the saved state remembers member {strange[0][0]}, which does not exist")

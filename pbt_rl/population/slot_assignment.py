@@ -85,7 +85,7 @@ class SlotAssigner:
         self._slots = len(first)  # not saved, because the options determine it
 
     def restored(self) -> None:
-        """Check the number of slots, and that no member has two slots. Raises ValueError."""
+        """Raise ValueError if the number of restored slots is wrong, or a member has two slots."""
         held = [member for member in self._holders if member is not None]
         sizes = {len(self._holders), len(self._entered_frames), self._slots}
         if len(sizes) > 1 or len(set(held)) < len(held):

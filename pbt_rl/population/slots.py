@@ -54,7 +54,7 @@ class Slots:
         return SlotAssigner(first, self.slot_frames, frames)
 
     def restored(self) -> None:
-        """Check that the member of each slot belongs to the pack of the slot. Raises ValueError."""
+        """Set the state that is not saved. Raise ValueError if a slot's member does not belong to the slot's pack."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
             if not {*assigner.members} <= {None, *self.of(pack)}:

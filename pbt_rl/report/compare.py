@@ -142,8 +142,9 @@ NO_CURVE = "No run has a complete window of episodes."
 def write_comparison(
     folders: Sequence[Path], out: Path, begins: Callable[[], object] = lambda: None
 ) -> list[Path]:
-    """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError.
+    """Write page, figures and tables into `out`. Return the paths, the page first.
 
+    Raises ConfigError if a run cannot be read, a run is given twice, or `out` cannot be written.
     begins: function that is called after all checks, before the figures are drawn.
     """
     runs = [read_run(folder) for folder in folders]

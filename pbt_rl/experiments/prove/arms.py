@@ -126,7 +126,10 @@ class Task:
 
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
-        """Parse and check the common options. Raises ConfigError or EnvSetupError."""
+        """Parse and check the options that all arms share.
+
+        Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
+        """
         layers = Layers.read(split(common))
         if "hours" in layers.given:  # before `config` derives other options from it
             check_names(["hours"], "with pbt-rl prove")

@@ -71,7 +71,7 @@ class Ratings:
         self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
 
     def restored(self) -> None:
-        """Check the sizes of all tables. Raises ValueError."""
+        """Raise ValueError if a restored table does not fit the number of members."""
         tables = (self._won, self._played)
         sizes = {len(self.elo), len(self.games), len(self._scores), *map(len, tables)}
         sizes |= {len(row) for table in tables for row in table}
