@@ -464,7 +464,8 @@ NAMED = 4
 def check_again(net: nn.Module, again: nn.Module) -> list[str]:
     """Check that custom modules compute only with weights, buffers and inputs. Return warnings.
 
-    The warnings name weights without gradient. Raises NetworkError if a module also computes with other tensors.
+    The warnings name weights without gradient. Raises NetworkError if a module computes with a tensor that is none of
+    these.
 
     again: second network that was built with the options of `net`.
     """

@@ -255,7 +255,7 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
     action_T: [T] action chosen for the observation at t. The action before a reset is ignored.
     first_T: [T] True for the first step of an episode.
 
-    Episode 0 may begin at any t, because an actor may be restarted.
+    Episode 0 can begin at any t, because an actor can be restarted.
     """
     errors, steps_T = [], obs_TF.astype(np.int64).tolist()
     if len(steps_T) and first_T[0] and any(steps_T[0][2:]):

@@ -103,7 +103,7 @@ class _Engine:
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait until the request has finished. Return the exception of the request, or None."""
+        """Wait until the request has finished. Return the exception of the request. None: the request succeeded."""
         self._done.wait()
         return self._error
 

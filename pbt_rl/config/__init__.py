@@ -456,7 +456,7 @@ class Config:
 
     @property
     def uses_vtrace(self) -> bool:
-        """True if advantages use V-trace instead of GAE (appo)."""
+        """True if advantages use V-trace, False if they use GAE (appo)."""
         uncorrected = self.mode == "async" and not self.clips_around_batch
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
@@ -487,7 +487,7 @@ class Config:
 
     @property
     def learns_single_steps(self) -> bool:
-        """True if a batch with several minibatches is split by shuffled single steps instead of complete rollouts."""
+        """True if a batch with several minibatches is split by shuffled single steps. False: by complete rollouts."""
         return (
             self.algorithm.fixed_advantage is not None and self.model.core == "none" and not self.uses_vtrace
         )

@@ -182,7 +182,7 @@ def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> 
 def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
     """Clip a value to its bounds, and multiply or divide it by a factor >= 1 on its scale.
 
-    The result may be out of bounds.
+    The result is possibly out of bounds.
 
     - `linear`, `log`: multiply or divide the value. The sign stays the same.
     - `one_minus`: multiply or divide 1 - value.

@@ -335,9 +335,9 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 class CustomExplore:
     """Explore rule that calls a user-defined `function(values, rng)`, which returns new values.
 
-    behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
-    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit may find
-    mismatches.
+    behind: explore rule that runs first. None: no rule.
+    table: specs that clip the new values (`HyperSpec.hold`). Values without a spec are not clipped.
+    If the function does not draw all random numbers from `rng`, an audit may find mismatches.
     Raises ConfigError for a result with other names, or with a value that is NaN or not a number.
     """
 

@@ -50,7 +50,7 @@ class EventFile:
     """New event file, written without a buffer. A record consists of length, checksum, message, checksum."""
 
     def __init__(self, folder: Path, last_step: int | None = None) -> None:
-        """last_step: step of the checkpoint from which the run was resumed, or None.
+        """last_step: step of the checkpoint from which the run was resumed. None: the run was not resumed.
 
         Raises OSError if the file cannot be written.
         """
@@ -177,7 +177,7 @@ class TensorBoard:
         self._images: dict[str, bytes] = {}
         """Name -> PNG file of figures that are not yet written."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Evaluations that are not yet written, each with its GIF, which may be empty."""
+        """Evaluations that are not yet written, each with its GIF, which can be empty."""
 
     def request_figures(self) -> None:
         """Request a drawing of the figures. Call this when the journal contains a new comparison."""

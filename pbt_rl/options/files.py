@@ -236,7 +236,10 @@ def _as_text(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types. Raises TypeError for others."""
+    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types.
+
+    Raises TypeError for a value of any other type.
+    """
     match value:
         case Enum():
             return value.value

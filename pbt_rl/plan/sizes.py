@@ -5,15 +5,15 @@ Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch,
 
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
 Factory). While one of the U vector envs fills a rollout, each of the others fills a rollout, too. These U rollouts are
-U / k batches. The learner may learn from two more batches before it learns from the rollout: one batch may be in
-progress, and one batch may be waiting. Planned sizes satisfy these conditions, unless the user has set b:
+U / k batches. Before it learns from the rollout, the learner possibly learns from two further batches: a batch in
+progress, and a batch that waits. Planned sizes satisfy these conditions, unless the user has set b:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
 Half of --learner.max-policy-lag is a reserve for delays. U = k is always allowed. Therefore, the size of the batch
 limits the number of rows: on a machine with many cores, vector envs are small or some cores have no actor. In the modes
 sync and serial, k = U, because all vector envs wait during an update. Exception: for an algorithm with one optimiser
-step per vector env, k may be 1.
+step per vector env, k can be 1.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ def plan_actors(
     1. All cores have an actor, and vector envs have at least LEAST_GPU_ROWS rows.
     2. One core per learner has no actor, and vector envs have at least LEAST_SPARE_ROWS rows. If these cores are more
        than a tenth of all cores, they have actors, too.
-    3. One core per learner has no actor, and vector envs may be smaller.
+    3. One core per learner has no actor, and vector envs can be smaller than in plans 1 and 2.
 
-    Up to a tenth of the actors of plans 1 and 2 may be missing. Without GPUs, the plan has about `wanted` actors.
+    Plans 1 and 2 can lack up to a tenth of their actors. Without GPUs, the plan has about `wanted` actors.
 
     cores: number of cores for actors and learners. wanted: preferred number of actors. With GPUs, this number leaves
     one core without an actor to each learner.
@@ -292,9 +292,9 @@ def _most_actors(
 ) -> list[int]:
     """Divide actors among packs, and return the number of actors of each pack.
 
-    The total is `wanted`. If the plan with `wanted` actors has flaws, the total may be another number.
-    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers are tried
-    next, because packs may then have equal numbers of actors per member.
+    The total is `wanted`. If the plan with `wanted` actors has flaws, other totals are tried. Smaller totals are tried
+    first, because with `wanted` actors rollouts are possibly too old or vector envs too small. Larger totals are tried
+    next, because packs then possibly have equal numbers of actors per member.
     """
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []

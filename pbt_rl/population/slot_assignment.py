@@ -12,7 +12,10 @@ from dataclasses import InitVar, dataclass, field
 
 @dataclass(frozen=True)
 class Swap:
-    """Change of the member in a slot. leaves: former member, or None. enters: new member, or None."""
+    """Change of the member in a slot.
+
+    leaves: former member. enters: new member. None: the slot was empty, or becomes empty.
+    """
 
     slot: int
     leaves: int | None
@@ -116,7 +119,7 @@ class SlotAssigner:
         return sorted(swaps, key=lambda swap: swap.slot)
 
     def vacate(self) -> None:
-        """Clear all slots."""
+        """Remove the members from all slots."""
         self._holders = [None] * self._slots
         self._entered_frames = [0] * self._slots
 

@@ -391,7 +391,10 @@ class Checkpoint:
         return self._read(self._saved(member_file(member)))
 
     def verify(self) -> None:
-        """Read all files. Raises CheckpointBroken if a file is missing or differs from its checksum."""
+        """Read all files of the checkpoint, to compare them with their checksums.
+
+        Raises CheckpointBroken if a file is missing or differs from its checksum.
+        """
         for saved in self.manifest.files:
             self._verified(saved)
 

@@ -146,7 +146,7 @@ class RunFolder:
         )
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
-        """Write the result. NaN and infinities are written as null. Raises OSError if writing fails."""
+        """Write the run's summary.json. NaN and infinities are written as null. Raises OSError if writing fails."""
         write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
 
 

@@ -71,7 +71,7 @@ class Journal:
     def write(self, event: str, frames: int, **content: Any) -> None:
         """Append one event, or keep it in memory while the file cannot be written.
 
-        event: kind of the event. frames: population clock.
+        event: kind of the event, such as "progress". frames: population clock.
         content: fields of the event: JSON types, dataclasses, paths, tuples, numpy numbers, NaN and infinities.
         For other types, TypeError is raised and the event is not written.
         """

@@ -39,7 +39,7 @@ _MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - describes the state
-    """Another process holds the lock. The message identifies the other process, if it is known."""
+    """Another process holds the lock. The message identifies this process, if it is known."""
 
 
 class FolderLock:

@@ -73,7 +73,7 @@ def document(title: str, body: str) -> str:
 def section(title: str, caption: str, body: str, name: str = "") -> str:
     """Return an HTML section of a page. If `body` is empty, the section has no heading.
 
-    caption: text that a click on `?` shows, may be empty. body: HTML. name: HTML id, by default from the title.
+    caption: text that a click on `?` shows, or "". body: HTML. name: HTML id, by default from the title.
     """
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""

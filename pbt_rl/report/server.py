@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
             self.live.step()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections, such as of a browser that disconnects. Print other errors."""
+        """Ignore OSErrors, such as of a browser that disconnects. Print all other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -32,7 +32,7 @@ MOST_LINES = 20
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Decisions of other rules on recorded scores.
+    """Decisions that rules other than the run's make on recorded scores.
 
     differing: comparisons in which these decisions differ from the recorded decisions, oldest first.
     """

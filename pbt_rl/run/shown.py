@@ -54,7 +54,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 SLOW_CORE = 1_000
 """Assumed frames/s of one core with a slow environment."""
 FAST_CORE = 4_000
-"""Assumed frames/s of one core with a fast environment. Few environments are faster."""
+"""Assumed frames/s of one core with a fast environment. Few environments are faster than this."""
 USUAL_STEPS = 250
 """Assumed length of an episode in steps, if the time limit is unknown."""
 
@@ -246,7 +246,7 @@ ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in 
 
 
 def read_groups(env: str, agents: int) -> frozenset[str]:
-    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. agents: agents per environment."""
+    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. agents: its number of agents."""
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
     own = {*family.option_groups} if family is not None else set()
     return frozenset(own | {"matchup"} if agents > 1 else own - {"matchup"})
@@ -318,7 +318,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
 
 
 def _ids(members: tuple[int, ...]) -> str:
-    """Format the ids. Of more than 16 ids, show only the first three, the last, and the number of all ids."""
+    """Format ids of members. Of more than 16 ids, show only the first three, the last, and the number of all ids."""
     if len(members) <= 16:
         return ", ".join(map(str, members))
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"

@@ -48,7 +48,7 @@ LAST_SECONDS = 30.0
 """Timeout of the evaluation that is in progress at the end of a run."""
 POLL_SECONDS = 0.05
 Record = Callable[[Evaluation, bytes], None]
-"""Function that receives the result of an evaluation and a GIF of the first episode. The GIF may be empty."""
+"""Function that receives the result of an evaluation and a GIF of the first episode. The GIF can be empty."""
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class Ratings:
     def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
         """Copy the pair results of donors to members with new weights.
 
-        sources: member -> donor, or None for weights without games.
+        sources: member -> donor. None: the member's new weights have played no games.
         """
         for member in sources:
             self.games[member] = 0

@@ -81,7 +81,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 class RunMatchups:
     """Matchups of a run. Checkpoints contain the state of this object (see `controllers.state`).
 
-    agents: agents per environment. ratings: ratings of the members, for win rates.
+    agents: number of agents of an environment. ratings: ratings of the members, for win rates.
     """
 
     config: InitVar[Config]

@@ -140,7 +140,7 @@ def _filled_pool(setup: WorkerSetup) -> StatePool:
 
 
 def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
-    """Start a pack on this machine. Raises ConfigError if the machine is too small."""
+    """Start a pack on this machine. Raises ConfigError if the machine is too small for the pack (see `check_start`)."""
     with contextlib.suppress(OSError):  # the folder may be missing on this node
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
