@@ -29,8 +29,8 @@ MIN_VECTOR_ENV_ROWS = 32
 MIN_POLICY_ROWS = 8
 """Target number of rows of one policy. With fewer rows, a forward pass does not fill the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS would be too old. Vector envs
-have fewer rows only if every plan has flaws, or if the user has set the rows.
+"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS are older than planned. Vector
+envs have fewer rows only if every plan has flaws, or if the user has set the rows.
 
 With fewer rows, the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 us with 4 rows, and 20 us
 with 2 rows. Atari hardly differs. In the modes sync and serial, the minimum is half of this number, because cores are
@@ -128,14 +128,14 @@ class Sizing:
     on_policy: bool = False
     """True in the modes sync and serial, where all vector envs wait during an update."""
     per_vector_env: bool = False
-    """True if the algorithm takes one optimiser step per rollout of a vector env. Then k = 1, or more to avoid too old
-    rollouts."""
+    """True if the algorithm takes one optimiser step per rollout of a vector env. Then k is 1. k is larger if rollouts
+    would be older than planned with k = 1."""
     on_gpu: bool = False
     """True if all learners have a GPU."""
 
     @property
     def vector_envs_per_rollout(self) -> float:
-        """Largest U / k (vector envs / rollouts per batch) with which rollouts are not too old."""
+        """Largest U / k (vector envs / rollouts per batch) with which rollouts are not older than planned."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
@@ -150,7 +150,7 @@ class Sizing:
         return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
-        """Return the smallest number of rollouts per batch (k) with which rollouts are not too old."""
+        """Return the smallest number of rollouts per batch (k) with which rollouts are not older than planned."""
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:

@@ -7,8 +7,8 @@
         -> CheckpointWriter           a thread writes the state of the run, each member, and finally the manifest
         -> the last file is written   from now on the files are the restore points of members
 
-If a pack has no learner at this time, its members with slots are written as in their restore points (the states from
-which they continue after a loss).
+If a pack has no learner at this time, its members with slots are written as in their restore points. These are the
+states from which the members continue after a loss.
 
 A checkpoint does not delay a decision. If a decision changes a member that the checkpoint still lacks, the member is
 saved before the change.

@@ -42,7 +42,7 @@ WITHIN_SECONDS = 3600.0
 
 @dataclass(eq=False)
 class LostLearners:
-    """Replacement of learners. The run ends with an error if MOST_REPLACED were already replaced in WITHIN_SECONDS.
+    """Replacement of learners. The run ends with an error if a learner must not be replaced (see `_refused`).
 
     save_every_seconds: see --save-every-seconds. start: initial state of the run; set it before the run begins.
     count: number of replaced learners.

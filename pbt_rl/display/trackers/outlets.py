@@ -167,7 +167,7 @@ class Trackers:
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
         """Import and start the trackers.
 
-        Raises ConfigError if a tracker cannot be imported.
+        Raises ConfigError if a tracker cannot be imported, or lacks the methods of a tracker.
         names: values of --track.
         """
         logs = run.folder.logs
@@ -206,7 +206,7 @@ def check(config: Config) -> None:
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run. Raises ConfigError if a tracker cannot be imported.
+    """Start the trackers of a run. Raises the errors of `Trackers`.
 
     seconds: 0, or for a resumed run the seconds of the run at the checkpoint. warn: called with each warning.
     """
