@@ -66,8 +66,8 @@ than 1e-3 (docs/lab/results/a3c.csv). On Breakout, after a million frames, 1.5e-
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     """Return options for one update per rollout of t_max = 5 steps, as in the paper.
 
-    With a recurrent core a rollout has 20 steps, because a core needs longer sequences. A learning rate in the recipe
-    is multiplied by RATE_FACTOR.
+    With a recurrent core a rollout has 20 steps, because a core needs sequences of more than 5 steps. A learning rate
+    in the recipe is multiplied by RATE_FACTOR.
 
     env_recipe, result: dotted option -> value, such as "learner.rollout".
     """

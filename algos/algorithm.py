@@ -156,8 +156,8 @@ class Algorithm:
     """Custom backward pass, for losses that need more than a policy's outputs at one step. The function returns
     statistics, [G] each, and replaces `loss`, `targets` and `auxiliary`. The network must have a recurrent state."""
     proximal: bool = False
-    """True: `loss` supports `UpdateSettings.proximal`. The centre of the trust region is `old_log_prob`, and `loss`
-    weights each sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
+    """True: `loss` supports `UpdateSettings.proximal`. The centre of the trust region is `old_log_prob`. `loss` weights
+    each sample by exp(old_log_prob - acting_log_prob), because the behaviour policy can be older than this centre."""
     learns_per_vector_env: bool = False
     """True: each full rollout of a vector env gives one optimiser step, whatever --learner.batch is. Exception: with
     many vector envs, a step learns from several rollouts, because waiting rollouts would become too old

@@ -160,7 +160,7 @@ class Distribution(Protocol):
         """Convert sampled actions [..., A] to the environment's actions, within its bounds."""
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Compute `delivered` on the actions' device, without synchronisation."""
+        """Do the same as `delivered` for a tensor, on the tensor's device and without synchronisation."""
 
     def greedy(self, params: Tensor) -> Tensor:
         """Return the environment's greedy actions [..., A], converted as by `delivered`.

@@ -28,7 +28,7 @@ Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
 """Gain of the initial weights of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. In a
-trial on Breakout, a gain of 1 together with normalised returns was better (docs/lab/games.md)."""
+trial on Breakout, a gain of 1 with normalised returns was better than sqrt(2) without them (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -74,7 +74,7 @@ integer codes, as in MiniGrid."""
 class Mlp(nn.Module):
     """Multi-layer perceptron with orthogonal weights and an activation after each layer.
 
-    size: number of inputs. widths: widths of the layers.
+    size: number of inputs. widths: number of outputs of each layer.
 
     uint8 pixels are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
@@ -115,8 +115,8 @@ class Conv(nn.Conv2d):
     def of_pixels(self, image: Tensor) -> Tensor:
         """Divide uint8 pixels [N, C, H, W] by 255 and convolve, to [N, output channels, h, w].
 
-        The weights are divided by 255 instead of the image, because the image is larger. bf16 represents 0..255
-        exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
+        The weights, not the image, are divided by 255, because the image is larger than the weights. bf16 represents
+        0..255 exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
         """
         weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
         if self.products:
@@ -409,7 +409,8 @@ class ObsEncoder(Encoder):
     kind: `auto` (Nature CNN for images), `mlp`, or a name in CNNS.
     widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
 
-    Raises ValueError if a CNN gets no image or a too small image, or if `auto` gets an image without pixel bounds.
+    Raises ValueError if a CNN gets no image, or an image with a side below its minimum. Also raises ValueError if
+    `auto` gets an image without pixel bounds.
     """
 
     def __init__(

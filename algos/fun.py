@@ -29,7 +29,7 @@ worker's LSTM state, and the seed of random goals. Latent states and goals are p
 followed for c steps, even into the next rollout. The start of an episode resets everything except the seed.
 
 Learning recomputes the steps of a rollout and must reproduce the random goals of acting. Therefore a random goal is a
-hash of all observations of the row so far instead of a draw from a generator. Raw pixels are identical in acting and
+hash of all observations of the row so far, and not a draw from a generator. Raw pixels are identical in acting and
 learning. Vectors and images that are normalised by running statistics are not identical: learning may then compute a
 different goal.
 
@@ -274,7 +274,7 @@ TINY = 1e-6
 
 
 class GoalHead(nn.Module):
-    """Policy head whose input is the worker's memory and the sum of goals, of `width` numbers each.
+    """Policy head. Its inputs are the worker's memory and the sum of goals, each of `width` numbers.
 
     outputs: number of distribution parameters.
     """

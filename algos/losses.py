@@ -42,7 +42,10 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid and equal samples become 0."""
+    """Normalise the valid samples of one policy to mean 0 and std 1.
+
+    Invalid samples become 0. If all valid samples are equal, they become 0, too.
+    """
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 

@@ -188,9 +188,10 @@ def bytes_of(stack: Tensor) -> Tensor:
 
 
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Push frames onto stacks, in place. The stack of a row that is `first` gets copies of the row's frame.
+    """Push frames onto stacks, in place. The stack of a row that is `first` is filled with copies of the row's frame.
 
-    stack: int32 [R, H, W]. frame: uint8 [R, H, W] on the same device. first: [R] on the host.
+    stack: int32 [R, H, W], four frames per number, with the newest frame in the highest byte.
+    frame: uint8 [R, H, W], on the same device. first: [R], a NumPy array.
     """
     rows = stack.shape[0]
     if stack.device.type == "cpu":

@@ -22,7 +22,7 @@ from .fused import adam_kernel
 from .kernels import finite_kernel
 
 ADAM_EPS = 1e-5
-"""Epsilon of Adam, as in PPO's reference implementations. With 1e-6 Breakout is learned more slowly
+"""Epsilon of Adam, as in PPO's reference implementations. With 1e-6, Breakout is learned more slowly than with 1e-5
 (docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
 """Epsilon of RMSProp, added inside the square root, as in A3C and GA3C. GA3C uses 0.1 for losses that are sums over

@@ -259,7 +259,10 @@ class UserEncoder(Encoder):
         )
 
     def _try(self) -> None:
-        """Determine F by a dry run on two observations. Raises NetworkError."""
+        """Determine F by a dry run on two observations.
+
+        Raises NetworkError if the encoder fails, or breaks a requirement.
+        """
         (obs,) = self.example(0)
         zeros = {name: torch.zeros_like(array) for name, array in obs.items()}
         with torch.enable_grad(), constant_inputs(self.name, zeros):
@@ -271,7 +274,10 @@ class UserEncoder(Encoder):
         check_samples(self.name, self, obs, {name: array[:1] for name, array in obs.items()})
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
+        """Map name -> [N, ...] to [N, F] in the dtype of the weights.
+
+        Raises NetworkError if the encoder fails, or returns no float tensor [N, F].
+        """
         out = self._features(obs)
         size = (len(next(iter(obs.values()))), self.size)
         if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
@@ -335,7 +341,10 @@ class UserCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (features [T, B, size] in the weights' dtype, next state [B, S] float32). Raises NetworkError."""
+        """Return (features [T, B, size] in the weights' dtype, next state [B, S] float32).
+
+        Raises NetworkError if the core fails, or returns other types or shapes.
+        """
         more = (cut_TB,) if self._cuts else ()
         given = (x_TBF, state_BS, first_TB)
         answer = call_own(self.name, self.module, *given, *more)
@@ -351,7 +360,10 @@ class UserCore(Core):
 
     @torch.no_grad()
     def _try(self) -> int:
-        """Check the core by a dry run and return G. Raises ValueError."""
+        """Check the core by a dry run. Return G, the number of features that it returns.
+
+        Raises ValueError if the core breaks a requirement.
+        """
         x, state, first = self.example(0)
         other = self.example(1)[1]
         # in training mode, because some modules change buffers only in it
@@ -431,7 +443,10 @@ class UserHead(nn.Module):
             )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map [..., F] to [..., outputs]. Raises NetworkError."""
+        """Map [..., F] to [..., outputs].
+
+        Raises NetworkError if the head fails, or returns no float tensor [N, outputs].
+        """
         rows = features.flatten(0, -2)
         out = call_own(self.name, self.module, rows)
         size = (len(rows), self._outputs)
@@ -449,7 +464,8 @@ NAMED = 4
 def check_again(net: nn.Module, again: nn.Module) -> list[str]:
     """Check that custom modules compute only with weights, buffers and inputs. Return warnings.
 
-    The warnings name weights without gradient. Raises NetworkError if a module also computes with other tensors.
+    The warnings name weights without gradient. Raises NetworkError if a module computes with a tensor that is none of
+    these.
 
     again: second network that was built with the options of `net`.
     """
@@ -540,7 +556,7 @@ def _results(part: Own, earlier: int) -> list[list[Tensor]]:
     Each list has the results in training mode, followed by those in evaluation mode. The lists differ if the part has
     its own generator of random numbers.
 
-    earlier: seed of another input, which is computed first in each mode.
+    earlier: seed of another input. In each mode, its results are computed first and dropped.
     """
     part, found = copy.deepcopy(part), list[list[Tensor]]([[], [], []])
     for learning in (True, False):

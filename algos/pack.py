@@ -274,7 +274,7 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the state of an untrained policy, as `export_member` does.
+        """Return the state of an untrained policy, in the format of `export_member`.
 
         net: the policy's network. None: build a network with `make_net`.
         """

@@ -277,7 +277,7 @@ class Replay:
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
-    """Stack the `stack` newest frames of each step as `push_frames` does.
+    """Stack the `stack` newest frames of each step, in the format of `push_frames`.
 
     frames: uint8 [P, stack - 1 + steps, S, H, W]. Result: int32 [P, steps, S, H, W]. S: segments.
     begins: [P, stack - 1 + steps, S] True for the first frame of an episode. Copies of this frame replace the frames

@@ -43,7 +43,7 @@ class Trajectories(NamedTuple):
     value_PT1B: Tensor
     """Values of the observations, float32 [P, T+1, B]"""
     terminated_PTB: Tensor
-    """bool, like `truncated_PTB` and `valid_PTB`"""
+    """bool [P, T, B], as `truncated_PTB` and `valid_PTB`"""
     truncated_PTB: Tensor
     valid_PTB: Tensor
 

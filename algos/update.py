@@ -42,7 +42,7 @@ Orders = Sequence[Tensor | None]
 class StepLog:
     """Statistics of all optimiser steps of a batch, on the device. Several threads may write.
 
-    Shape: [S steps, P policies, V statistics]. names: names on axis V.
+    Shape: [S steps, P policies, V statistics]. names: names of the statistics, in the order of axis V.
     """
 
     def __init__(self, steps: int, policies: int, device: torch.device) -> None:
@@ -155,7 +155,7 @@ class CurrentSlots:
 class StepsTaken:
     """Statistics of the optimiser steps that a group of slots has made, on the host.
 
-    values: [S steps, G slots, V statistics]. names: names on axis V.
+    values: [S steps, G slots, V statistics]. names: names of the statistics, in the order of axis V.
     """
 
     slots: tuple[int, ...]

@@ -72,7 +72,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Components of an action: discrete components first, then continuous components. Either kind may be absent.
+    """Components of an action: discrete components first, then continuous components. Either kind can be absent.
 
     nvec: number of choices of each discrete component.
     low, high: bounds of each continuous component. An infinite bound means unbounded on that side.
@@ -131,7 +131,7 @@ class EnvSpec:
     row r of R must start at position r * len(tasks) // R of a fixed order of tasks, and continue in that order.
     critic: names of the observations that only the critic receives. If there are any, the critic is a separate network.
     Acting, exports and evaluations do not use these observations.
-    notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at the start of a run.
+    notes: warnings about possibly unintended settings, printed by `pbt-rl envs check` and at the start of a run.
     time_limit: steps after which an episode is truncated; 0 if unknown.
     mistakes: warnings about bugs that raise no error, printed by `pbt-rl envs check`, runs and evaluations.
     simulator: True for a device simulator, whose rows are tensors on the learner's device and are stepped by the
@@ -169,7 +169,7 @@ class StepArrays:
     reset. For environments that reset themselves earlier, vectors.py and simulators/rows.py describe the differences.
 
     A lost life may set `terminated` within an episode. Then no reset follows, and `episode_done` stays False. On Atari,
-    the next step then sets `first` if it presses FIRE.
+    the next step then sets `first` if the vector env replaces the row's action by FIRE.
     """
 
     obs: Mapping[str, NDArray[Any]]

@@ -1,7 +1,7 @@
 """Detection of environment bugs that raise no error, and of other trainers' conventions that have no effect here.
 
-`pbt-rl envs check` reports both kinds. Training runs fewer checks: when an environment is made, at resets, at ends of
-episodes, and in the first steps of a run.
+`pbt-rl envs check` reports both kinds. Training runs fewer checks than this command: when an environment is made, at
+resets, at ends of episodes, and in the first steps of a run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RECORDING = {"RecordEpisodeStatistics", "Monitor"}
 
 
 def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
-    """Return warnings about settings that may be unintended: `EnvSpec.notes`.
+    """Return warnings about possibly unintended settings: `EnvSpec.notes`.
 
     Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if the environment
     has only one of the two shaping methods.
@@ -153,7 +153,10 @@ _OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
-    """Check whether a property, or a method without required parameters, has the name of an action mask."""
+    """Check whether `name` is a usual name of an action mask.
+
+    Only properties of `env` and methods without required parameters count.
+    """
     words = _WORD.findall(name)
     known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
     if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
@@ -508,7 +511,7 @@ def once(tell: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def tells_limit(name: object) -> bool:
-    """Check whether a name in an info dict may be a flag for a truncation."""
+    """Check whether a name in an info dict is possibly a flag for a truncation."""
     return isinstance(name, str) and _LIMIT.search(name) is not None
 
 

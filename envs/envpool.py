@@ -231,7 +231,7 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
 
 
 def _as_delivered(leaf: Leaf) -> Leaf:
-    """Change the leaf of an array to a flat array of numbers, except for pictures and short one-hot arrays.
+    """Change the `Leaf` of an array to that of a flat array of numbers, except for pictures and short one-hot arrays.
 
     Pictures have sides of at least SMALL pixels. A grey picture (uint8, channels first) loses its channel axis.
     Short one-hot arrays have at most MOST_CHOICES_SEEN entries.

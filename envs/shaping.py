@@ -132,7 +132,7 @@ def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
-    """Return the spec with more critic-only observations.
+    """Return the spec with the observations `names` added to the critic-only observations.
 
     names: names of arrays, or of Dicts with all their parts, such as `sim` for `sim.mass` and `sim.friction`.
     Raises EnvSetupError for an unknown name, or if the policy has no observation left.

@@ -74,7 +74,7 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 def looks_like_a_picture(array: ArraySpec) -> bool:
     """Check whether an array is float32 and has the shape of a picture.
 
-    Such an array may be a picture whose space does not declare the range of its pixels.
+    Such an array is possibly a picture whose space does not declare the range of its pixels.
     """
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
@@ -113,7 +113,7 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
-    """Return the lower and the upper bound that all numbers of a space have in common, or None.
+    """Return the lower and the upper bound that all numbers of a space have in common.
 
     None: numbers have different bounds, a bound exceeds LARGEST_LEVEL, or a lower bound is not less than the upper
     bound. The bounds of uint8 numbers may differ. For uint8, the smallest and the largest bound are returned.

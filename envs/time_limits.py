@@ -28,8 +28,8 @@ CLOSE_SECONDS = 3.0
 INSIST_SECONDS = 0.2
 """Pause between two interruptions of code that catches the first interruption."""
 GRACE_SECONDS = 5.0
-"""Extra timeout of a process that waits for its fork (first_trial.py). The fork then times out first, with a more
-specific error.
+"""Extra timeout of a process that waits for its fork (first_trial.py). The fork then times out first, with an error
+that is more specific than this process's error.
 """
 told_of_long: list[Callable[[], object]] = []
 """Functions to call before the timeout LONG_SECONDS starts. They inform processes that wait for this process."""

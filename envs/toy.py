@@ -255,7 +255,7 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
     action_T: [T] action chosen for the observation at t. The action before a reset is ignored.
     first_T: [T] True for the first step of an episode.
 
-    Episode 0 may begin at any t, because an actor may be restarted.
+    Episode 0 can begin at any t, because an actor can be restarted.
     """
     errors, steps_T = [], obs_TF.astype(np.int64).tolist()
     if len(steps_T) and first_T[0] and any(steps_T[0][2:]):
@@ -394,7 +394,11 @@ def names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> MakeEnv:
-    """Return a function that makes a toy. Raises EnvSetupError. name: may have parameters, as in `memory?delay=20`."""
+    """Return a function that makes a toy.
+
+    Raises EnvSetupError for an unknown toy or parameter.
+    name: may have parameters, as in `memory?delay=20`.
+    """
     toy, _, query = name.partition("?")
     if toy not in TOYS:
         close = difflib.get_close_matches(toy, TOYS)

@@ -368,7 +368,7 @@ def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
 
 
 def _hides(env: Any, *names: str) -> bool:
-    """Check whether rows run in other processes and have all of these attributes."""
+    """Check whether rows run in processes other than this one, and have all attributes `names`."""
     inner = _in_processes(env)
     return inner is not None and all(any(inner.call("has_wrapper_attr", name)) for name in names)
 

@@ -168,7 +168,7 @@ class Agents:
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
         """Raise EnvSetupError if a result is not a dict with the names of agents as keys.
 
-        If all keys are agents, agents may be missing. If there are other keys, too, no needed agent may be missing.
+        If all keys are agents, agents may be missing. If there are other keys, too, each needed agent must be a key.
 
         what: name of the result for the error, such as "rewards". given: the result.
         agents: [S] bool, True for needed agents.

@@ -50,7 +50,8 @@ DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
 """Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
-"""Seconds after which the folder's size is checked again, when a map is written. A full folder is checked earlier."""
+"""Seconds after which the folder's size is checked again, when a map is written. If the known maps exceed the size
+limit, the folder is checked at each written map."""
 STALE_SECONDS = 3600.0
 """Age from which a temporary file is removed, because a file of this age is from a killed process."""
 _DRAFT = ".draft-"
@@ -124,7 +125,7 @@ class LevelCache:
         return self.folder / name[:2] / f"{name[2:40]}.map"
 
     def _sweep(self) -> None:
-        """Remove the least recently used maps if the folder is too large.
+        """Remove the least recently used maps if the folder exceeds its size limit.
 
         Do nothing while another process has the lock.
         """

@@ -13,10 +13,10 @@ the following order the engines do not hang, and equal seeds give equal games:
     host plays tic k      The guest's buttons for k have already arrived.
     guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
-If the host's buttons for a tic arrive before the guest plays this tic, the guest sends its buttons one tic ahead from
-then on. `begin_episode` produces this state: it plays idle tics, in which the host starts before the guest, until the
-host finishes a tic without waiting for the guest. From then on, the guest's buttons take effect one tic late. `step`
-delays the host's buttons by one tic too, so both players have equal delays.
+The guest sends its buttons one tic ahead only after this event: the host's buttons for a tic arrive before the guest
+plays this tic. `begin_episode` produces this state: it plays idle tics, in which the host starts before the guest,
+until the host finishes a tic without waiting for the guest. From then on, the guest's buttons take effect one tic late.
+`step` delays the host's buttons by one tic too, so both players have equal delays.
 
     begin   Each engine runs in a thread, because both engines wait for each other.
     step    Both engines run in the calling thread.
@@ -103,7 +103,7 @@ class _Engine:
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait until the request has finished. Return the exception of the request, or None."""
+        """Wait until the request has finished. Return the exception of the request. None: the request succeeded."""
         self._done.wait()
         return self._error
 

@@ -134,7 +134,7 @@ def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvO
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Any] | None:
-    """Make a vector env and the source of its pictures. Return None if the simulator cannot render.
+    """Return (vector env, object with `render`). None if the simulator lacks `render`.
 
     The factory gets `render_mode="rgb_array"` if it has this parameter.
     """

@@ -231,8 +231,8 @@ class LearnerReport:
     lag_max: int
     """Largest rollout age of a step that was learned from, in optimiser steps, since the learner's start."""
     discarded_rollouts: int
-    """Number of discarded rollouts since the learner's start: rollouts of replaced weights, and too old rollouts. A
-    rollout that two policies discard counts twice."""
+    """Number of discarded rollouts since the learner's start: rollouts of replaced weights, and rollouts older than the
+    maximum policy lag. A rollout that two policies discard counts twice."""
     games: list[Game] = field(default_factory=list)
     """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)

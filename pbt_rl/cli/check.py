@@ -29,7 +29,7 @@ ADVICE_ON_SEEDS = (
 class Report:
     """Findings about an environment.
 
-    facts: pairs (title, text). notes: texts about behaviour that may be intended. mistakes: texts about mistakes.
+    facts: pairs (title, text). notes: texts about possibly intended behaviour. mistakes: texts about mistakes.
     """
 
     facts: list[tuple[str, str]] = field(default_factory=list)

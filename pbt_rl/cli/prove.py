@@ -113,7 +113,7 @@ def run(arguments: list[str]) -> int:
 
 
 def read_words(arguments: Sequence[str]) -> Words:
-    """Parse the command line. Raises ConfigError."""
+    """Parse the command line. Raises ConfigError for invalid options."""
     command, common = parse_part(ProveCommand, PROG, arguments)
     check_names(common.names, f"with {PROG}")
     return Words(command, read_arms(command.arm, command.without), common.words)
@@ -128,7 +128,7 @@ class _Protocol(Struct):
 
 
 def read_protocol(folder: Path) -> _Protocol | None:
-    """Read protocol.json in a folder. Return None if the file is missing. Raises ConfigError."""
+    """Read protocol.json in a folder. Return None if the file is missing. Raises ConfigError if it cannot be read."""
     path = folder / PROTOCOL
     try:
         return convert(json.loads(path.read_text()), _Protocol)

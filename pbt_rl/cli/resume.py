@@ -54,7 +54,8 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Build the config of a recorded run, with the options that the arguments change.
 
     folder: folder of the run. arguments: words after RUN on the command line.
-    Raises ConfigError or EnvSetupError.
+    Raises ConfigError for an invalid option, an option that must not change, or a folder without a run. Raises
+    EnvSetupError if the environment cannot be used.
     """
     line = split(arguments)
     for name in OF_TRAIN:

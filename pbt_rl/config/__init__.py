@@ -456,7 +456,7 @@ class Config:
 
     @property
     def uses_vtrace(self) -> bool:
-        """True if advantages use V-trace instead of GAE (appo)."""
+        """True if advantages use V-trace, False if they use GAE (appo)."""
         uncorrected = self.mode == "async" and not self.clips_around_batch
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
@@ -475,7 +475,9 @@ class Config:
 
     @property
     def clips_around_batch(self) -> bool:
-        """True if the loss clips around the policy before the update instead of the behaviour policy."""
+        """True if the loss clips the ratio to the policy before the update. False if it clips no ratio, or the ratio
+        to the behaviour policy.
+        """
         return self.learner.proximal and self.mode == "async" and self.algorithm.proximal
 
     @property
@@ -485,7 +487,7 @@ class Config:
 
     @property
     def learns_single_steps(self) -> bool:
-        """True if a batch with several minibatches is split by shuffled single steps instead of complete rollouts."""
+        """True if a batch with several minibatches is split by shuffled single steps. False: by complete rollouts."""
         return (
             self.algorithm.fixed_advantage is not None and self.model.core == "none" and not self.uses_vtrace
         )

@@ -71,8 +71,9 @@ class Layers:
 
     @classmethod
     def read(cls, line: Line) -> Layers:
-        """Read the option layers of a command line: recipe, config file and typed options. Raises ConfigError.
+        """Read the option layers of a command line: recipe, config file and typed options.
 
+        Raises ConfigError for invalid options.
         The environment is not made. A custom algorithm is imported. If the line has no --env, a word before the first
         option is the environment's id.
         """
@@ -115,7 +116,7 @@ class Layers:
     def command(self) -> TrainCommand:
         """Build the command. The environment may be made, because its recipe is a layer.
 
-        Raises ConfigError or EnvSetupError.
+        Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
         """
         self.check_env()
         given, known = self.values, {f.name for f in fields(Config)}
@@ -128,7 +129,10 @@ class Layers:
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
-        """Build the config of the run, without the options of `TrainCommand`. Raises ConfigError or EnvSetupError."""
+        """Build the config of the run, without the options of `TrainCommand`.
+
+        Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
+        """
         return with_start_values(as_base(Config, self.command()))
 
 
@@ -174,13 +178,17 @@ def _algorithm_recipe(
 
 
 def parse_train(arguments: Sequence[str]) -> Config:
-    """Build the config of `pbt-rl train ARGUMENTS`. Raises ConfigError or EnvSetupError."""
+    """Build the config of `pbt-rl train ARGUMENTS`.
+
+    Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
+    """
     return Layers.read(split(arguments)).config()
 
 
 def make_config(**options: Any) -> Config:
-    """Build a config from these options and the recipes. Raises ConfigError or EnvSetupError.
+    """Build a config from these options and the recipes.
 
+    Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
     options: fields of `Config`. The options of a group are a mapping, an option group, or dotted names.
     """
     given, algo = options.get("env", ""), options.get("algo", Config.algo)

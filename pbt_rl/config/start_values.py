@@ -22,8 +22,9 @@ MOST_MEMBERS = 100_000
 
 
 def with_start_values(config: Config) -> Config:
-    """Replace a file name in `--pbt.start-values` with the rows of the file. Raises ConfigError.
+    """Replace a file name in `--pbt.start-values` with the rows of the file.
 
+    Raises ConfigError if the file cannot be used.
     If the option contains values instead of one file name, the config is returned unchanged.
     """
     given = config.pbt.start_values

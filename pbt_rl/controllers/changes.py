@@ -69,13 +69,13 @@ class Change:
     completed: bool = False
     """True if a stopped member finished its training in a search."""
     score: float | None = None
-    """Last score of a stopped member in a search, or None."""
+    """Last score of a stopped member in a search. None: not a stop in a search, or no score is known."""
     place: tuple[int, int] | None = None
     """(rank, number of ranked scores) of a stopped member. Rank 1 is the best. None: the score was not ranked."""
 
     @property
     def weights_from(self) -> StateKey | None:
-        """(member, generation) of the state whose weights are copied, or None."""
+        """(member, generation) of the state whose weights are copied. None: no weights are copied."""
         return self.source if self.weights == "copy" else None
 
 

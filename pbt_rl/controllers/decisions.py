@@ -35,8 +35,8 @@ class MemberReport:
     During an evaluation, only its episodes count.
     episodes: number of counted episodes since the member's last change, including episodes that have left `objectives`.
     generation: number of changes of the member's weights or values.
-    best: highest finite mean of `objectives` since the last decision about the member, or None. Means over fewer than
-    --pbt.min-episodes episodes are ignored.
+    best: highest finite mean of `objectives` since the last decision about the member. None: there is no such mean.
+    Means over fewer than --pbt.min-episodes episodes are ignored.
     broken: True if the member's latest optimiser steps were all skipped, because its gradients were not finite. In
     `tune.run`: True if the member's code raised an error.
     recent: number of counted episodes since the last decision about the member.
@@ -130,7 +130,7 @@ class Stop(_Decision, frozen=True):
     """Decision: stop training forever, and release the slot. The weights are kept.
 
     completed: True if the member finished its training in a search. False if the member was stopped early.
-    score: last score of the member in the search, or None.
+    score: last score of the member in the search. None: the score is unknown.
     place: (rank, number of ranked scores). Rank 1 is the best. None: the score was not ranked.
     """
 

@@ -40,7 +40,10 @@ class ControllerContext:
     """Budget of each member in frames (--train-for-frames)."""
     options: OptionGroups
     journal: Callable[[Path], Iterable[Event]]
-    """Function that reads the journal in the folder of a recorded run. Raises ConfigError."""
+    """Function that reads the journal in the folder of a recorded run.
+
+    Raises ConfigError if the journal is missing or damaged.
+    """
     settings: Sequence[str] = ()
     """NAME=VALUE entries of --controller-option, for a user-defined controller."""
 
@@ -60,7 +63,7 @@ class ControllerEntry:
     """Registry entry of a controller."""
 
     build: Callable[[ControllerContext], Controller]
-    """Function that builds the controller. Raises ConfigError."""
+    """Function that builds the controller. Raises ConfigError if options do not fit the controller."""
     options: tuple[str, ...]
     """Names of the option groups and of the single options that the controller reads."""
     help: str = ""

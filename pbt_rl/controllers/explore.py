@@ -151,12 +151,15 @@ def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> 
 def move_each(
     tuned: Mapping[str, HyperSpec], values: Values, move: Callable[[HyperSpec, float], float]
 ) -> Values:
-    """Replace each tuned value with `move(spec, value)`, in the order of `values`."""
+    """Return `values` with each tuned value replaced by `move(spec, value)`. The calls follow the order of `values`."""
     return {name: move(tuned[name], value) if name in tuned else value for name, value in values.items()}
 
 
 def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
-    """Return the mutated index of a value with the scale `choice`. categories: kind of mutation."""
+    """Return the mutated index of a value with the scale `choice`.
+
+    categories: kind of mutation, `adjacent` or `uniform` (see `Categories`).
+    """
     at, last = int(spec.clamp(value)), len(spec.choices) - 1
     if last == 1:
         return float(1 - at)
@@ -179,7 +182,7 @@ def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> 
 def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
     """Clip a value to its bounds, and multiply or divide it by a factor >= 1 on its scale.
 
-    The result may be out of bounds.
+    The result is possibly out of bounds.
 
     - `linear`, `log`: multiply or divide the value. The sign stays the same.
     - `one_minus`: multiply or divide 1 - value.

@@ -85,9 +85,9 @@ class Surrogate:
 
         The function maps points [n, 1 + values] to bounds [n]. The unit of a bound is the std of the observed
         improvements, and 0 is their mean.
-        pending: points [m, 1 + values] already chosen in this comparison, or None. The std is computed as if these
-        points were observed, because the members of a comparison should not all choose one point. The std of a Gaussian
-        process does not depend on the observed improvements.
+        pending: points [m, 1 + values] already chosen in this comparison. None: no points. The std is computed as if
+        these points were observed, because the members of a comparison should not all choose one point. The std of a
+        Gaussian process does not depend on the observed improvements.
         """
         known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
         tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)

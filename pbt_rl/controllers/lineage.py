@@ -122,7 +122,7 @@ class Lineage:
             raise ConfigError("the journal's event `initial` gives its members different sets of values")
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Check the members, values and donors of a comparison. Raises ConfigError."""
+        """Raise ConfigError if a comparison names members, values or donors that do not exist."""
         where = f"the journal's comparison at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:
@@ -248,7 +248,7 @@ class Lineage:
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """Return all nodes of a member, oldest first. The member may have been stopped. [] for an unknown member."""
+        """Return all nodes with this member id, oldest first, also for a stopped member. [] for an unknown member."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])

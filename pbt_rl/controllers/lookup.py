@@ -119,7 +119,10 @@ def _pbt(given: ControllerContext) -> Controller:
 
 
 def pbt_rules(given: ControllerContext) -> dict[str, Any]:
-    """Return the keyword arguments of `PbtController` that are built from the options. Raises ConfigError."""
+    """Return the keyword arguments of `PbtController` that are built from the options.
+
+    Raises ConfigError for an option that cannot be used.
+    """
     pbt = given.pbt
     return {
         "ready": build_ready(pbt),

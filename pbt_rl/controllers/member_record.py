@@ -1,4 +1,4 @@
-"""State of a member that a controller observes. Pure bookkeeping."""
+"""Records of members: the facts on which a controller bases its decisions. This module makes no decisions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class MemberRecord:
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last decision about the member, or None. Means over too few rounds
-    are ignored (`note_objectives`)."""
+    """Highest finite mean of the window since the last decision about the member. None: there is no such mean. Means
+    over fewer than `least` rounds (see `note_objectives`) are ignored."""
     judged: int = field(default=0, metadata=ADDED)
     """`objectives.rounds` at the last decision about the member, or 0 if an evaluation has cleared the window since
     then. A round is one episode of every task."""
@@ -51,7 +51,7 @@ class MemberRecord:
         self._names = frozenset(self.values)  # not saved, because the options determine the names
 
     def restored(self) -> None:
-        """Check the names of the restored values. Raises ValueError."""
+        """Raise ValueError if the restored values have other names than the values of this run."""
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(

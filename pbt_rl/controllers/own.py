@@ -101,7 +101,10 @@ def _copies(members: Members) -> tuple[MemberReport, ...]:
 
 
 def _fits(answer: object, kind: Any) -> Any:
-    """Convert a result of user code to a type. NumPy numbers are accepted. Raises TypeError or ValidationError."""
+    """Convert a result of user code to a type. NumPy numbers are accepted.
+
+    Raises TypeError or ValidationError if the result does not fit the type.
+    """
     return msgspec.convert(encoded(answer), kind, strict=False)
 
 
@@ -276,17 +279,20 @@ class OwnExplore(_Own):
         return self._held("mutate", values, dict(values), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the result of the user's `perturb`, or of `mutate` if `perturb` does not exist. Raises ConfigError."""
+        """Return the result of the user's `perturb`, or of `mutate` if `perturb` does not exist.
+
+        Raises ConfigError if the user's code fails, or returns no such values.
+        """
         method = "perturb" if isinstance(self.made, Resampling) else "mutate"
         return self._held(method, values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Call the user's `before` if the rule implements `Learning`. Raises ConfigError."""
+        """Call the user's `before` if the rule implements `Learning`. Raises ConfigError if the user's code fails."""
         if isinstance(self.made, Learning):
             self._call("before", _copies(members))
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Call the user's `after` if the rule implements `Learning`. Raises ConfigError."""
+        """Call the user's `after` if the rule implements `Learning`. Raises ConfigError if the user's code fails."""
         if isinstance(self.made, Learning):
             self._call("after", _copies(members), changes)
 
@@ -329,9 +335,9 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 class CustomExplore:
     """Explore rule that calls a user-defined `function(values, rng)`, which returns new values.
 
-    behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
-    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit may find
-    mismatches.
+    behind: explore rule that runs first. None: no rule.
+    table: specs that clip the new values (`HyperSpec.hold`). Values without a spec are not clipped.
+    If the function does not draw all random numbers from `rng`, an audit may find mismatches.
     Raises ConfigError for a result with other names, or with a value that is NaN or not a number.
     """
 
@@ -372,8 +378,9 @@ class CustomExplore:
 
 
 def own_controller(path: str) -> ControllerEntry:
-    """Load the controller `module:Class`, and return its registry entry. Raises ConfigError.
+    """Load the controller `module:Class`, and return its registry entry.
 
+    Raises ConfigError if the class cannot be loaded.
     A class with the attribute `searches = True` is a search (`ControllerEntry.searches`).
     """
     searches = bool(getattr(load(path, "controller"), "searches", False))

@@ -83,7 +83,7 @@ class Pb2:
         return {n: (s.low, s.high) for n, s in self._numbers.items()}
 
     def restored(self) -> None:
-        """Check that the restored data match the tuned values. Raises ValueError."""
+        """Raise ValueError if the restored data are for other values or bounds than those of this run."""
         points = [*(d.point for d in self._data), *self._pending]
         if self._space != self._bounds() or any(len(point) != len(self._space) for point in points):
             raise ValueError(

@@ -41,7 +41,7 @@ class Ready(Protocol):
     """
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return the comparison that is due and possible, or None. With None, the rule's state must not change."""
+        """Return the comparison that is due and possible. None: no comparison, and the rule's state must not change."""
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the number of frames per member until the next comparison. 0: the comparison is due."""
@@ -98,10 +98,10 @@ LATE_SHARE = 0.1
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
-    """Return the members to compare together, or () if too few members are ready.
+    """Return the members to compare together, or () if fewer than two members are ready.
 
-    late: True if the comparison has been due for at least one period. If False, at least half of the members must be
-    ready.
+    late: True if the comparison has been due for at least one period. If False, also return () if less than half of the
+    members are ready.
     Episodes before the last comparison are ignored. While scores rise, older episodes in the windows of unchanged
     members would put these members at a disadvantage.
     """
@@ -133,8 +133,8 @@ class Synchronous:
 
     A member with fewer than `min_episodes` episodes since the last decision about the member is not ranked, not
     changed, and not a donor. A broken member needs no episodes to be ranked and changed. The comparison waits until at
-    least half of the members are ready, because the first ready members are often bad members with short episodes. One
-    period later, fewer members are enough. A comparison needs at least two members.
+    least half of the members are ready, because the first ready members are often bad members with short episodes. If
+    it is late by at least one period, two members are enough.
     """
 
     period_frames: int
@@ -225,7 +225,10 @@ class Asynchronous(_Clocks):
         return min(map(self._left, report.members), default=0)
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison of the due members with all members that have enough episodes, or None."""
+        """Return a comparison of the due members with all members that have `min_episodes` episodes or are broken.
+
+        None: no member is due, or fewer than two members can be compared.
+        """
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
         arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
@@ -256,7 +259,7 @@ class PartiallySynchronous(_Clocks):
         return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison of the due members, or None if too few members are due."""
+        """Return a comparison of the due members, or None if less than the required share of members is due."""
         arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
             return None
@@ -289,8 +292,8 @@ class Timed:
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
     min_episodes: minimum number of episodes of a participant since the last decision about the participant. The
-    comparison waits until at least half of the members can participate. One period later, fewer members are enough. A
-    comparison needs at least two members.
+    comparison waits until at least two members, and at least half of the members, can participate. If it is late by at
+    least one period, two members are enough.
     """
 
     period_seconds: float

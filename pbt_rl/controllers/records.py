@@ -47,9 +47,11 @@ def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> 
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Convert decoding errors in the `with` block to ConfigErrors. place: origin of the JSON text, for the errors.
+    """Convert errors of JSON with wrong names, types or values, or too deep nesting, to ConfigErrors.
 
-    If the text is not JSON, the exception is one of `NOT_JSON`, and is not converted.
+    The errors are converted in the `with` block. Text that is not JSON raises one of `NOT_JSON`, which is not
+    converted.
+    place: origin of the JSON text, for the errors.
     """
     try:
         yield

@@ -62,7 +62,7 @@ class Schedule:
 
 
 def _schedule(given: ControllerContext) -> Controller:
-    """Build the controller that follows a recorded run. Raises ConfigError.
+    """Build the controller that follows a recorded run. Raises ConfigError if this run cannot be followed.
 
     Values that are not in the recorded run keep their defaults. Recorded hyperparameters that this run does not have
     are ignored if they are constant in the recorded schedule. Recorded values are clipped to the legal range.

@@ -81,8 +81,9 @@ class Drawing:
         return ready
 
     def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
-        """Wait for the last drawing while `may_wait` returns True, at most TIMEOUT_SECONDS. Return images like `poll`.
+        """Wait for the last drawing while `may_wait` returns True, at most TIMEOUT_SECONDS. Return finished figures.
 
+        The result has the format of `poll`.
         A requested drawing starts at once. A drawing in progress is restarted with normal priority, because with low
         priority it might get no CPU time.
         """

@@ -50,7 +50,10 @@ class EventFile:
     """New event file, written without a buffer. A record consists of length, checksum, message, checksum."""
 
     def __init__(self, folder: Path, last_step: int | None = None) -> None:
-        """last_step: step of the checkpoint from which the run was resumed, or None. Raises OSError."""
+        """last_step: step of the checkpoint from which the run was resumed. None: the run was not resumed.
+
+        Raises OSError if the file cannot be written.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.last_step = -1 if last_step is None else last_step
         """Step of the last written scalars. Initially the step of the checkpoint, or -1."""
@@ -65,7 +68,7 @@ class EventFile:
             self._write(_Event(wall_time=time.time(), step=last_step + 1, session_log=again))
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all finite values as one record. Raises OSError.
+        """Write all finite values as one record. Raises OSError if writing fails.
 
         In a resumed run, values at steps up to the checkpoint are not written.
         """
@@ -79,7 +82,7 @@ class EventFile:
             self.last_step = step
 
     def message(self, summaries: Sequence[Any], step: int = 0) -> None:
-        """Write several summary messages as one record. Raises OSError."""
+        """Write several summary messages as one record. Raises OSError if writing fails."""
         values = [value for one in summaries for value in one.value]
         self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=values)))
 
@@ -153,7 +156,7 @@ class TensorBoard:
         figures: bool = True,
         resumed: Sequence[int] | None = None,
     ) -> None:
-        """Create the folders and files. Raises OSError.
+        """Create the folders and files. Raises OSError if this fails.
 
         resumed: frames of the population, followed by the frames of each member, at the checkpoint of a resumed run.
         """
@@ -174,7 +177,7 @@ class TensorBoard:
         self._images: dict[str, bytes] = {}
         """Name -> PNG file of figures that are not yet written."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Evaluations that are not yet written, each with its GIF, which may be empty."""
+        """Evaluations that are not yet written, each with its GIF, which can be empty."""
 
     def request_figures(self) -> None:
         """Request a drawing of the figures. Call this when the journal contains a new comparison."""
@@ -231,7 +234,10 @@ class TensorBoard:
             self._images.clear()
 
     def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation. The step is the frames of all members at the evaluated checkpoint. Raises OSError."""
+        """Write an evaluation. The step is the frames of all members at the evaluated checkpoint.
+
+        Raises OSError if writing fails.
+        """
         values = [
             _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
             for tag, value in evaluation_scalars(evaluation).items()

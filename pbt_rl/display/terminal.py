@@ -210,7 +210,7 @@ class Terminal:
         self.event(decision_line(change, before, scores, width))
 
     def stop(self) -> None:
-        """Remove the table. Safe to call twice."""
+        """Remove the table from the terminal. Safe to call twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None

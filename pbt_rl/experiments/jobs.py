@@ -51,7 +51,7 @@ class Share:
     """A job's share of the machine.
 
     devices: value of --devices. Empty means that the run's other options determine its devices. cpus: CPU affinity.
-    cores: number of cores that the run may use. With a CPU quota, this may be less than the number of `cpus`.
+    cores: number of cores that the run may use. With a CPU quota, this can be less than the number of `cpus`.
     """
 
     devices: str

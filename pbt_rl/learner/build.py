@@ -174,8 +174,8 @@ def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.
 def _is_fast_at_bf16(device: torch.device) -> bool:
     """True if a device computes faster in bf16 than in float32.
 
-    GPUs with bf16, CPUs with AMX, and non-Intel CPUs with AVX-512 bf16 are faster. Intel's AVX-512 bf16 is slow: a core
-    of an Emerald Rapids Xeon without AMX reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
+    This is true of GPUs with bf16, CPUs with AMX, and non-Intel CPUs with AVX-512 bf16. Intel's AVX-512 bf16 is slow: a
+    core of an Emerald Rapids Xeon without AMX reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -368,7 +368,8 @@ def initialised_arrays(pack: Pack, net: PolicyNet) -> Arrays:
 class CpuInitialiser:
     """Initialiser of members' states on the CPU. A learner initialises a member to the same state.
 
-    plan: plan of any pack of the run. values: values of any member. States do not contain values.
+    plan: plan of any pack of the run. values: values of any member. A pack needs them, but the states do not depend on
+    them.
     """
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:

@@ -155,7 +155,7 @@ class Sampler:
 
     @property
     def within_rollout(self) -> bool:
-        """True if a rollout may be unfinished: after the first step of any vector env."""
+        """True after the first step of any vector env since the learner's start. False: no rollout is unfinished."""
         return self.has_stepped
 
     @property

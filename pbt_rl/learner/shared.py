@@ -78,7 +78,7 @@ class PackState:
     def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
         """Create a state in which all versions are 0.
 
-        slot_members: initial member of each slot, or None. members: number of members of the run.
+        slot_members: initial member of each slot. None: empty slot. members: number of members of the run.
         """
         slots = len(slot_members)
         return cls(
@@ -237,7 +237,7 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        slot_members: initial member of each slot, or None. The member's shaping gets version 0.
+        slot_members: initial member of each slot. None: empty slot. The member's shaping gets version 0.
         generations: member -> generation, for members whose generation is not 0.
         """
         held = [

@@ -245,8 +245,8 @@ class Trainer:
 
         Update the number of discarded rollouts, and the statistics of rollout age.
 
-        Rollouts of replaced weights and too old rollouts are discarded. Rollouts of empty slots and of evaluated
-        members are not used either, but do not count as discarded.
+        Rollouts of replaced weights, and rollouts older than the maximum policy lag, are discarded. Rollouts of empty
+        slots and of evaluated members are not used either, but do not count as discarded.
         """
         state, counts = self._shared.pack, self._shared.learning
         lineage_PK = np.stack([r.lineage_version for r in rollouts], axis=1)
@@ -287,7 +287,7 @@ class Trainer:
         return self.members.load(load)
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values, and reset its counts of optimiser steps since the last report, as in `load`."""
+        """Set a member's values, and set its counts of optimiser steps since the last report to 0, as `load` does."""
         self._forget_steps(change.member)
         return self.members.set_values(change)
 

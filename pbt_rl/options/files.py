@@ -36,7 +36,7 @@ Format = Literal["json", "toml", "yaml"]
 def text_of(path: Path) -> str:
     """Return the text of a UTF-8 file, or of a UTF-16 file with byte order mark.
 
-    Raises OSError or UnicodeDecodeError.
+    Raises OSError or UnicodeDecodeError if the file cannot be read or decoded.
     """
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -236,7 +236,10 @@ def _as_text(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types. Raises TypeError for others."""
+    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types.
+
+    Raises TypeError for a value of any other type.
+    """
     match value:
         case Enum():
             return value.value

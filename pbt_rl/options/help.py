@@ -27,7 +27,7 @@ class _Formatter(RawDescriptionHelpFormatter):
 
 
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
-    """Print the help of a command and some of its options. Raise SystemExit.
+    """Print the help of a command and of `options`, and end the process (SystemExit).
 
     value: returns the default to print for an option.
     """

@@ -198,7 +198,10 @@ def _taken(
 
 
 def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
-    """Add the value of an entry to `values`. Return the words that do not belong to the option. Raises ConfigError."""
+    """Add the value of an entry to `values`. Return the words that do not belong to the option.
+
+    Raises ConfigError for an invalid value.
+    """
     option, switched_off, key = _find(entry.written, options, prog)
     given = [entry.text] if entry.text is not None else _own(option, entry.follow)
     behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
@@ -271,7 +274,7 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
 
 
 def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
-    """Convert texts to the type of an option. Raises ConfigError.
+    """Convert texts to the type of an option. Raises ConfigError for a missing or invalid value.
 
     written: option as typed. given: texts of the values. key: NAME of --OPTION.NAME; the result is then NAME=NUMBER.
     """

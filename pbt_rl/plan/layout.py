@@ -296,7 +296,7 @@ def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: 
 
 
 def check_minibatches(config: Config, pack: PackPlan) -> None:
-    """Check that a policy's batch can be split into minibatches. Raises ConfigError."""
+    """Raise ConfigError if a policy's batch has fewer rollouts or single steps than --learner.minibatches."""
     parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
     if config.learns_single_steps:
         most, of_what = most * config.learner.rollout, "steps"

@@ -26,7 +26,10 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Count the cores and GPUs that this process may use (`available_cpus`, `usable_gpus`). Raises ConfigError."""
+        """Count the cores and GPUs that this process may use (`available_cpus`, `usable_gpus`).
+
+        Raises ConfigError for an invalid environment variable `CORES`.
+        """
         import torch  # noqa: PLC0415 - slow, and not needed by actors
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))

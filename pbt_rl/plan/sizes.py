@@ -5,15 +5,15 @@ Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch,
 
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
 Factory). While one of the U vector envs fills a rollout, each of the others fills a rollout, too. These U rollouts are
-U / k batches. The learner may learn from two more batches before it learns from the rollout: one batch may be in
-progress, and one batch may be waiting. Planned sizes satisfy these conditions, unless the user has set b:
+U / k batches. Before it learns from the rollout, the learner possibly learns from two further batches: a batch in
+progress, and a batch that waits. Planned sizes satisfy these conditions, unless the user has set b:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
 Half of --learner.max-policy-lag is a reserve for delays. U = k is always allowed. Therefore, the size of the batch
 limits the number of rows: on a machine with many cores, vector envs are small or some cores have no actor. In the modes
 sync and serial, k = U, because all vector envs wait during an update. Exception: for an algorithm with one optimiser
-step per vector env, k may be 1.
+step per vector env, k can be 1.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MIN_VECTOR_ENV_ROWS = 32
 MIN_POLICY_ROWS = 8
 """Target number of rows of one policy. With fewer rows, a forward pass does not fill the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS would be too old. Vector envs
-have fewer rows only if every plan has flaws, or if the user has set the rows.
+"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS are older than planned. Vector
+envs have fewer rows only if every plan has flaws, or if the user has set the rows.
 
 With fewer rows, the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 us with 4 rows, and 20 us
 with 2 rows. Atari hardly differs. In the modes sync and serial, the minimum is half of this number, because cores are
@@ -128,14 +128,14 @@ class Sizing:
     on_policy: bool = False
     """True in the modes sync and serial, where all vector envs wait during an update."""
     per_vector_env: bool = False
-    """True if the algorithm takes one optimiser step per rollout of a vector env. Then k = 1, or more to avoid too old
-    rollouts."""
+    """True if the algorithm takes one optimiser step per rollout of a vector env. Then k is 1. k is larger if rollouts
+    would be older than planned with k = 1."""
     on_gpu: bool = False
     """True if all learners have a GPU."""
 
     @property
     def vector_envs_per_rollout(self) -> float:
-        """Largest U / k (vector envs / rollouts per batch) with which rollouts are not too old."""
+        """Largest U / k (vector envs / rollouts per batch) with which rollouts are not older than planned."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
@@ -150,7 +150,7 @@ class Sizing:
         return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
-        """Return the smallest number of rollouts per batch (k) with which rollouts are not too old."""
+        """Return the smallest number of rollouts per batch (k) with which rollouts are not older than planned."""
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
@@ -267,9 +267,9 @@ def plan_actors(
     1. All cores have an actor, and vector envs have at least LEAST_GPU_ROWS rows.
     2. One core per learner has no actor, and vector envs have at least LEAST_SPARE_ROWS rows. If these cores are more
        than a tenth of all cores, they have actors, too.
-    3. One core per learner has no actor, and vector envs may be smaller.
+    3. One core per learner has no actor, and vector envs can be smaller than in plans 1 and 2.
 
-    Up to a tenth of the actors of plans 1 and 2 may be missing. Without GPUs, the plan has about `wanted` actors.
+    Plans 1 and 2 can lack up to a tenth of their actors. Without GPUs, the plan has about `wanted` actors.
 
     cores: number of cores for actors and learners. wanted: preferred number of actors. With GPUs, this number leaves
     one core without an actor to each learner.
@@ -292,9 +292,9 @@ def _most_actors(
 ) -> list[int]:
     """Divide actors among packs, and return the number of actors of each pack.
 
-    The total is `wanted`. If the plan with `wanted` actors has flaws, the total may be another number.
-    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers are tried
-    next, because packs may then have equal numbers of actors per member.
+    The total is `wanted`. If the plan with `wanted` actors has flaws, other totals are tried. Smaller totals are tried
+    first, because with `wanted` actors rollouts are possibly too old or vector envs too small. Larger totals are tried
+    next, because packs then possibly have equal numbers of actors per member.
     """
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []

@@ -149,7 +149,7 @@ class Clip:
         self._over = bool(step.episode_done[0])
 
     def close(self) -> None:
-        """Write the file. Without a picture, the file is empty."""
+        """Write the pictures to the GIF file. Without a picture, the file is empty."""
         if self._kept:
             first, *others = self._kept
             how = {"append_images": others, "duration": self._milliseconds, "loop": 0}

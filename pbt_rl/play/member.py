@@ -309,7 +309,10 @@ class PlayedEpisode:
 
 
 def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
-    """Return spec and options of the environment in which the members of a run are evaluated. Raises EnvSetupError."""
+    """Return spec and options of the environment in which the members of a run are evaluated.
+
+    Raises EnvSetupError if the environment cannot be used.
+    """
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         return probe(config.env, options), options

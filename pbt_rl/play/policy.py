@@ -115,7 +115,10 @@ class Policy(play.Policy):
         return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return name -> input array of the network, and the number of rows. None: `obs` has no axis of rows."""
+        """Return name -> input array of the network, and the number of rows.
+
+        The number is None if `obs` has no axis of rows. Raises ConfigError if an array has a wrong shape or value.
+        """
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:

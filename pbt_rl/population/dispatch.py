@@ -57,7 +57,7 @@ class Pending:
     decided: float | None = None
     """time.perf_counter() at the start of `Dispatch.enact`. None: a swap into a slot caused the message."""
     source: State | None = None
-    """State that the message loads, or None."""
+    """State that the message loads. None: the message loads no state."""
     pack: int = -1
     """Number of the learner's pack."""
     sent: float = 0.0
@@ -140,11 +140,14 @@ class Dispatch:
         return bool(self._unapplied)
 
     def state_of(self, member: int) -> State | None:
-        """Return the state of a member without a slot, or None. A learner may still be writing this state."""
+        """Return the state of a member without a slot. None: the member has a slot.
+
+        A learner may still be writing this state.
+        """
         return self._placements[member].state
 
     def restored(self) -> None:
-        """Check that the members of the remembered states exist. Raises ValueError."""
+        """Raise ValueError if a remembered state belongs to a member that does not exist."""
         strange = sorted(key for key in self.remembered if key[0] not in self.slots.pack_of)
         if strange:
             raise ValueError(f"the saved state remembers member {strange[0][0]}, which does not exist")
@@ -204,7 +207,8 @@ class Dispatch:
     def lost(self, pack: int) -> list[dict[str, Any]]:
         """Park the members of a lost learner at their restore points. All decisions stay applied.
 
-        No checkpoint may be in progress. States that the learner was writing are replaced with restore points too.
+        Requires that no checkpoint is in progress. States that the learner was writing are replaced with restore points
+        too.
         Returns one journal entry for each of these members, with its lost frames. Raises the errors of reading a
         checkpoint.
         """
@@ -505,7 +509,7 @@ class Dispatch:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def begin_checkpoint(self, packs: Collection[int]) -> list[tuple[State, SnapshotHeader]]:
-        """Return (state, header of its file) for each state of the checkpoint. No decision may be pending.
+        """Return (state, header of its file) for each state of the checkpoint. Requires that no decision is pending.
 
         packs: packs with a learner. Members on slots of these packs are saved later, one per call of `save_next`. The
         caller must release each returned state. Initial states are left out, because the seed of the run determines

@@ -171,9 +171,9 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_counts(self, frames: int, steps: int, updates: int) -> None:
-        """Update the counts.
+        """Update the member's counts of frames, steps and optimiser steps (`updates`).
 
-        Lower counts are ignored, because a former learner may report after the present learner.
+        Counts below the present counts are ignored, because a former learner may report after the present learner.
         """
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
@@ -402,9 +402,9 @@ class Population:
         """Return the report for the controller, without stopped members.
 
         seconds: training time, or None if no rule needs it.
-        With tasks, the windows are cut to an equal number of rounds (one episode of every task). The mean of fewer
-        rounds is noisier, and would therefore exceed `task_cap` more often. Members with too few rounds for a
-        comparison keep their windows.
+        With tasks, the windows are cut to an equal number of rounds (one episode of every task). Otherwise, the means
+        of the shortest windows would be noisier than other means, and would therefore exceed `task_cap` more often.
+        Members with fewer than `min_rounds` rounds keep their windows.
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None

@@ -12,7 +12,10 @@ from dataclasses import InitVar, dataclass, field
 
 @dataclass(frozen=True)
 class Swap:
-    """Change of the member in a slot. leaves: former member, or None. enters: new member, or None."""
+    """Change of the member in a slot.
+
+    leaves: former member. enters: new member. None: the slot was empty, or becomes empty.
+    """
 
     slot: int
     leaves: int | None
@@ -85,7 +88,7 @@ class SlotAssigner:
         self._slots = len(first)  # not saved, because the options determine it
 
     def restored(self) -> None:
-        """Check the number of slots, and that no member has two slots. Raises ValueError."""
+        """Raise ValueError if the number of restored slots is wrong, or a member has two slots."""
         held = [member for member in self._holders if member is not None]
         sizes = {len(self._holders), len(self._entered_frames), self._slots}
         if len(sizes) > 1 or len(set(held)) < len(held):
@@ -116,7 +119,7 @@ class SlotAssigner:
         return sorted(swaps, key=lambda swap: swap.slot)
 
     def vacate(self) -> None:
-        """Clear all slots."""
+        """Remove the members from all slots."""
         self._holders = [None] * self._slots
         self._entered_frames = [0] * self._slots
 

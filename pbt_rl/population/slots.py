@@ -32,7 +32,7 @@ class Slots:
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
-    """True if a comparison and swaps were skipped because the run was about to end. They may be due if the run is
+    """True if a comparison and swaps were skipped because the run was about to end. They are possibly due if the run is
     resumed."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
@@ -54,7 +54,7 @@ class Slots:
         return SlotAssigner(first, self.slot_frames, frames)
 
     def restored(self) -> None:
-        """Check that the member of each slot belongs to the pack of the slot. Raises ValueError."""
+        """Set the state that is not saved. Raise ValueError if a slot's member does not belong to the slot's pack."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
             if not {*assigner.members} <= {None, *self.of(pack)}:
@@ -75,7 +75,7 @@ class Slots:
         return tuple(sorted(member for member, number in self.pack_of.items() if number == pack))
 
     def slot_of(self, member: int) -> int | None:
-        """Return the slot of a member in its pack, or None."""
+        """Return the slot of a member in its pack. None: the member has no slot."""
         members = self._assigners[self.pack_of[member]].members
         return members.index(member) if member in members else None
 
@@ -178,6 +178,6 @@ class Slots:
         """True if no member may train, and no pending report can change this.
 
         The result is False until each running learner has sent two reports since a member could last train. One report
-        is not enough, because it may be older than the last decisions.
+        is not enough, because it can be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

@@ -60,7 +60,10 @@ class RestorePoint:
     """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 
     def moved(self, frames: int) -> RestorePoint:
-        """Return the restore point for a copy. frames: frames of the donor minus frames of the copy."""
+        """Return the restore point of a copy, from the restore point of its donor.
+
+        frames: number to add to the offset: frames of the donor minus frames of the copy.
+        """
         pending = None if self.pending is None else self.pending.moved(frames)
         return replace(self, frames=self.frames + frames, pending=pending)
 
@@ -79,7 +82,7 @@ class Store:
         `Dispatch.open_store`.
         """
         self.saved_in: str | None = None
-        """Name of the newest complete checkpoint, or None."""
+        """Name of the newest complete checkpoint. None: there is no complete checkpoint."""
         self._keys: Key = 0
         self._free: list[int] = []
         """Heap of free entries."""

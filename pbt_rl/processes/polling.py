@@ -110,7 +110,7 @@ class Heartbeat:
     def heartbeat_age_seconds(self) -> float:
         """Supervisor: seconds since the main thread's last heartbeat.
 
-        If the trainer has work and the trainer's last heartbeat is older: seconds since the trainer's last heartbeat.
+        If the trainer has work: seconds since the older one of the last heartbeats of main thread and trainer.
         """
         # `busy` is read before the trainer's time. Otherwise, work that starts between these reads would look overdue.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))

@@ -50,7 +50,7 @@ class AppendFile:
         self.position += len(record)
 
     def sync(self) -> None:
-        """Flush the file to disk (fsync). Raises OSError."""
+        """Flush the file to disk (fsync). Raises OSError if this fails."""
         os.fsync(self._file)
 
     def close(self) -> None:

@@ -105,7 +105,10 @@ class UnfinishedCheckpoint:
         self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
-        """Serialise a snapshot. Its arrays may be modified afterwards. Raises MemoryError."""
+        """Serialise a snapshot. Its arrays may be modified afterwards.
+
+        Raises MemoryError if the memory does not suffice.
+        """
         tensors = to_tensors(snapshot.arrays, self._names)
         self._packed = pack(tensors, header_to_metadata(snapshot.header))
 

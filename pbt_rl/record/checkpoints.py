@@ -46,7 +46,10 @@ LENGTH_BYTES = 8
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes of a safetensors file with these arrays and metadata. Raises MemoryError."""
+    """Return the bytes of a safetensors file with these arrays and metadata.
+
+    Raises MemoryError if the memory does not suffice.
+    """
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     data: bytes = save(contiguous, dict(metadata))
     return data
@@ -300,7 +303,7 @@ def member_file(member: int, generation: int | None = None) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest. Raises CheckpointBroken."""
+    """Read a manifest. Raises CheckpointBroken if the file is missing or damaged."""
     try:
         is_one = path.is_file() and path.stat().st_size <= MAX_BYTES
         manifest: Manifest = _MANIFEST_DECODER.decode(path.read_bytes() if is_one else b"")
@@ -346,7 +349,10 @@ class Checkpoint:
         return sorted(self.manifest.remembered, key=lambda saved: (saved.member, saved.generation))
 
     def state(self) -> dict[str, Any]:
-        """Read state.json. NaN and infinities are strings. Raises CheckpointBroken."""
+        """Read state.json. NaN and infinities are strings.
+
+        Raises CheckpointBroken if the file is missing or damaged.
+        """
         try:
             return _STATE.decode(self._verified(self.manifest.state))
         except (*NOT_JSON, RecursionError) as error:
@@ -359,8 +365,8 @@ class Checkpoint:
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
         """Read a member's state. With `generation`: read the member's remembered state of this generation.
 
-        Raises CheckpointBroken. Raises ConfigError if the checkpoint lacks the state, or with a list of differences if
-        the state does not fit the network.
+        Raises CheckpointBroken if the file is missing or damaged. Raises ConfigError if the checkpoint lacks the state.
+        Raises ConfigError with a list of differences if the state does not fit the network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
@@ -378,11 +384,17 @@ class Checkpoint:
         }
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
-        """Read a member's tensors (by name) and header, for any network. Raises CheckpointBroken or ConfigError."""
+        """Read a member's tensors (by name) and header, for any network.
+
+        Raises CheckpointBroken if the file is missing or damaged, and ConfigError if the checkpoint lacks the member.
+        """
         return self._read(self._saved(member_file(member)))
 
     def verify(self) -> None:
-        """Read all files. Raises CheckpointBroken if a file is missing or differs from its checksum."""
+        """Read all files of the checkpoint, to compare them with their checksums.
+
+        Raises CheckpointBroken if a file is missing or differs from its checksum.
+        """
         for saved in self.manifest.files:
             self._verified(saved)
 

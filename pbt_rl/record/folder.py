@@ -90,7 +90,7 @@ class RunFolder:
         return self.path / f"{_policy(member)}.json"
 
     def write_values(self, member: int, generation: int, values: Values) -> None:
-        """Write a member's current values to a file for the user. Raises OSError."""
+        """Write a member's current values to a file for the user. Raises OSError if writing fails."""
         content = {
             "member": member,
             "generation": generation,
@@ -100,7 +100,10 @@ class RunFolder:
         write_whole(self.values(member), json.dumps(content, indent=2) + "\n", sync=False)
 
     def write_config(self, config: Config) -> None:
-        """Write the config, and the names of the options that differ from their defaults. Raises OSError."""
+        """Write the config, and the names of the options that differ from their defaults.
+
+        Raises OSError if writing fails.
+        """
         names = [option.field for option in table(config).values() if option.of(config) != option.default]
         write_whole(self.path / CHANGED, json.dumps(names) + "\n")
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
@@ -119,7 +122,7 @@ class RunFolder:
         return known and not any(name == field or name.startswith(f"{field}.") for name in changed)
 
     def write_origin(self, path: Path) -> None:
-        """Write the file `.origin` in a new folder. path: final path of the folder. Raises OSError."""
+        """Write the file `.origin` in a new folder. path: final path of the folder. Raises OSError if writing fails."""
         write_whole(self.path / ORIGIN, json.dumps([os.path.realpath(path), self.path.stat().st_ino]) + "\n")
 
     @property
@@ -143,7 +146,7 @@ class RunFolder:
         )
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
-        """Write the result. NaN and infinities are written as null. Raises OSError."""
+        """Write the run's summary.json. NaN and infinities are written as null. Raises OSError if writing fails."""
         write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
 
 

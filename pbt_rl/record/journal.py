@@ -55,7 +55,10 @@ class Journal:
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
-        """warn: called with a line when writes begin to fail, work again, or fail in `close`. Raises OSError."""
+        """warn: called with a line when writes begin to fail, work again, or fail in `close`.
+
+        Raises OSError if the file cannot be opened.
+        """
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -68,7 +71,7 @@ class Journal:
     def write(self, event: str, frames: int, **content: Any) -> None:
         """Append one event, or keep it in memory while the file cannot be written.
 
-        event: kind of the event. frames: population clock.
+        event: kind of the event, such as "progress". frames: population clock.
         content: fields of the event: JSON types, dataclasses, paths, tuples, numpy numbers, NaN and infinities.
         For other types, TypeError is raised and the event is not written.
         """
@@ -88,19 +91,23 @@ class Journal:
         return self._file.position
 
     def sync(self) -> None:
-        """Write the waiting events, and flush the file to disk (fsync). Raises OSError."""
+        """Write the waiting events, and flush the file to disk (fsync). Raises OSError if writing fails."""
         self._write_waiting()
         self._outage.worked()
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with package versions. Raises OSError. config, spec: dataclasses or JSON types."""
+        """Write the first event, with package versions.
+
+        Raises OSError if writing fails.
+        config, spec: dataclasses or JSON types.
+        """
         known = {"versions": versions(), "git": git_version()}
         self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
         self._write_waiting()
 
     def initial(self, values: list[Values]) -> None:
-        """Write the members' initial values, in order of id. Raises OSError."""
+        """Write the members' initial values, in order of id. Raises OSError if writing fails."""
         self._add("initial", 0, {"values": values})
         self._write_waiting()
 
@@ -252,9 +259,9 @@ MOST_BYTES = 64 << 20
 
 
 def check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Raise ValueError if a path is not a regular file (for example a pipe), or is too large. Raises OSError.
+    """Raise ValueError if a path is not a regular file (for example a pipe), or has more than `most_bytes` bytes.
 
-    most_bytes: maximum size. None: no limit.
+    Raises OSError if the path is missing, or cannot be examined. most_bytes: None: no limit.
     """
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
@@ -264,7 +271,11 @@ def check_file(path: Path, most_bytes: int | None = None) -> None:
 
 
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
-    """Read the JSON object in a file. Raises ConfigError. if_missing: error message for a missing file."""
+    """Read the JSON object in a file.
+
+    Raises ConfigError if the file is missing, cannot be read, or contains no JSON object.
+    if_missing: error message for a missing file.
+    """
     try:
         check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -280,8 +291,9 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
 
 
 def was_saved(folder: Path) -> bool:
-    """Check whether a run has ever had a checkpoint, according to its journal. Raises ConfigError.
+    """Check whether a run has ever had a checkpoint, according to its journal.
 
+    Raises ConfigError if the journal is damaged.
     A `checkpoint` or `resume` event shows this. (A resume truncates the journal, and thereby removes the event of the
     checkpoint from which it continues.)
     """

@@ -39,7 +39,7 @@ _MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - describes the state
-    """Another process holds the lock. The message identifies the other process, if it is known."""
+    """Another process holds the lock. The message identifies this process, if it is known."""
 
 
 class FolderLock:
@@ -233,8 +233,10 @@ def lock_run_folder(config: Config) -> LockedRun:
 
 
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Lock or create the folder of a named run. Raises ConfigError or OSError.
+    """Lock or create the folder of a named run.
 
+    Raises ConfigError if the name cannot be used: the folder is not a run, another process writes to it, or
+    --overwrite would replace a symbolic link. Raises OSError if the folder cannot be written.
     Return None if another process creates or replaces the folder at the same time. The caller then tries again.
     """
     path, name = folder.path, config.name
@@ -281,7 +283,7 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
     """Create a folder with lock and config under a hidden name, and rename the folder to the name of the run.
 
     Return None if another process creates the run, or deletes this folder, at the same time. The caller then tries
-    again. Raises OSError.
+    again. Raises OSError if the folder cannot be created for another reason.
     """
     made = _hidden(folder.path, NEW)
     made.mkdir()

@@ -2,8 +2,8 @@
 
 Options in a config may name modules (`module:name`), whose import executes code. Other options name a cluster or
 folders, or contain text for an environment (`--env-option`). A command uses all these options only if the user created
-the run, or trusts its author (--trust). The command first checks the options that it uses (such as `PLAY` or `AUDIT`).
-The other files of a run contain only data.
+the run, or trusts its author (--trust). The command first checks the options that it uses. `PLAY` and `AUDIT` list such
+options. The other files of a run contain only data.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def _say(line: str) -> None:
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
     """Return (option, value) pairs for each option in `asked` that may be harmful if another person has chosen it.
 
-    These are modules, paths, clusters, texts for the environment, and changed options of the machine.
+    These are modules, paths, clusters, texts in --env-option, and options of `_MACHINE` that differ from their
+    defaults.
     """
     options = values_of(config)
     found: list[tuple[str, str]] = []

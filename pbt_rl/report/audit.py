@@ -130,7 +130,10 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 
 
 def _head(events: Iterator[Event]) -> list[Event]:
-    """Return the first events of a journal, up to the initial values of the members or the first comparison."""
+    """Return the events of a journal up to its first event `Initial` or `Comparison`, including this event.
+
+    Return all events if there is no such event.
+    """
     head = []
     for event in events:
         head.append(event)

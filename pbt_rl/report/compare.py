@@ -74,8 +74,8 @@ def mean_and_std(numbers: Sequence[float]) -> str:
 def groups(runs: Sequence[History]) -> list[Group]:
     """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs.
 
-    Runs of a group may also differ in the option DRAWS, because its values are sampled with the seed. Exception: two
-    runs with the same seed have no other difference than DRAWS. The user has then set DRAWS, and it separates groups.
+    Runs of a group may also differ in the option DRAWS, because its values are sampled with the seed. But if two runs
+    with the same seed differ only in DRAWS and NO_DIFFERENCE, the user has set DRAWS. Then DRAWS separates groups.
     """
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
@@ -142,8 +142,9 @@ NO_CURVE = "No run has a complete window of episodes."
 def write_comparison(
     folders: Sequence[Path], out: Path, begins: Callable[[], object] = lambda: None
 ) -> list[Path]:
-    """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError.
+    """Write page, figures and tables into `out`. Return the paths, the page first.
 
+    Raises ConfigError if a run cannot be read, a run is given twice, or `out` cannot be written.
     begins: function that is called after all checks, before the figures are drawn.
     """
     runs = [read_run(folder) for folder in folders]

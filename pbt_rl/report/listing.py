@@ -86,9 +86,9 @@ class _Broken(Exception):  # noqa: N818 - describes the state
 
 
 def list_runs(folder: Path) -> list[RunRow]:
-    """Return the runs in a folder, newest first. If the folder itself is a run, return this run. Raises OSError.
+    """Return the runs in a folder, newest first. If the folder itself is a run, return this run.
 
-    Runs whose name begins with a dot are left out.
+    Runs whose name begins with a dot are left out. Raises OSError if the folder cannot be listed.
     """
     if _is_run(folder):
         return [_row(folder)]

@@ -73,7 +73,7 @@ def document(title: str, body: str) -> str:
 def section(title: str, caption: str, body: str, name: str = "") -> str:
     """Return an HTML section of a page. If `body` is empty, the section has no heading.
 
-    caption: text that a click on `?` shows, may be empty. body: HTML. name: HTML id, by default from the title.
+    caption: text that a click on `?` shows, or "". body: HTML. name: HTML id, by default from the title.
     """
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
@@ -386,8 +386,9 @@ def _config(history: History) -> str:
 
 
 def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: None) -> list[Path]:
-    """Write all files of the report into `out`. Return their paths, the page first. Raises ConfigError.
+    """Write all files of the report into `out`. Return their paths, the page first.
 
+    Raises ConfigError if the run cannot be read, or `out` cannot be written.
     begins: function that is called after all checks, before the figures are drawn (which takes seconds).
     If a file of an earlier report is a symbolic link, the link is replaced. `out` must not be a symbolic link directly
     in the run's folder.
@@ -407,7 +408,7 @@ def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: No
 
 
 def make_folder(out: Path) -> None:
-    """Create the folder of --out. Raises ConfigError."""
+    """Create the folder of --out. Raises ConfigError if this fails."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -415,7 +416,10 @@ def make_folder(out: Path) -> None:
 
 
 def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
-    """Write files into a folder, and remove the files in `absent`. Return the written paths. Raises ConfigError."""
+    """Write files into a folder, and remove the files in `absent`. Return the written paths.
+
+    Raises ConfigError if writing fails.
+    """
     make_folder(out)
     try:
         for name in absent:

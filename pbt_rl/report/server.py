@@ -25,7 +25,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, live: Live) -> None:
-        """Bind to a port. port: 0 for any free port. Raises OSError."""
+        """Bind to a port. port: 0 for any free port. Raises OSError if the port cannot be used."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.live, self.host = live, host
         self.asked = time.monotonic()
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
             self.live.step()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections, such as of a browser that disconnects. Print other errors."""
+        """Ignore OSErrors, such as of a browser that disconnects. Print all other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

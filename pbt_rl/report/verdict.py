@@ -62,8 +62,8 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
     k <= N: draws without replacement, sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
     k > N: draws with replacement, sum_i x_i ((i/N)^k - ((i-1)/N)^k). Biased downwards, because N samples lack rarer
     scores.
-    picks: one number per score. The draw with the highest number counts, instead of the draw with the highest score.
-    Draws with equal numbers count with their mean score.
+    picks: one number per score. If given, return the expected score of the draw with the highest number. Scores with
+    equal numbers are replaced by their mean.
     """
     by, count = scores if picks is None else picks, len(scores)
     equal: dict[float, list[float]] = {}
@@ -141,14 +141,14 @@ def notes(history: History) -> list[str]:
 
 
 def mostly_luck(noise: Noise) -> bool:
-    """Return True if most of at least ENOUGH_REPLACEMENTS replacements may be due to chance."""
+    """Return True if there are at least ENOUGH_REPLACEMENTS replacements, and most are possibly due to chance."""
     return noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements
 
 
 def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
-    """Return a text with the number of replacements whose score difference may be noise of the windows.
+    """Return a text with the number of replacements whose score difference is possibly noise of the windows.
 
-    The text contains a remedy if most replacements may be due to chance.
+    The text contains a remedy if most replacements are possibly due to chance.
     period: name of the option for the period. in_python: True for a run of `tune.run`, whose options are arguments.
     """
     made = counted(noise.replacements, "replacement")

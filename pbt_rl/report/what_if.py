@@ -32,7 +32,7 @@ MOST_LINES = 20
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Decisions of other rules on recorded scores.
+    """Decisions that rules other than the run's make on recorded scores.
 
     differing: comparisons in which these decisions differ from the recorded decisions, oldest first.
     """
@@ -53,7 +53,11 @@ class WhatIf:
 
 
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
-    """Return a config with other decision rules. words: options as NAME=VALUE. Raises ConfigError."""
+    """Return a copy of the config with changed options of decision rules.
+
+    words: changed options as NAME=VALUE. run: folder of the run, for errors.
+    Raises ConfigError for an option that cannot be used.
+    """
     for word in words:
         name, given, value = word.partition("=")
         name = spelt(name)
@@ -91,7 +95,10 @@ def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
 
 
 def decide_again(recorded: Recorded, words: Sequence[str]) -> WhatIf:
-    """Recompute the decisions of all recorded comparisons with other rules. Raises ConfigError."""
+    """Recompute the decisions of all recorded comparisons, with the rules in `words`.
+
+    Raises ConfigError if the run cannot be recomputed, or an option cannot be used.
+    """
     run = recorded.run
     other = with_rules(recorded.config, words, run)
     own = recorded.config.pbt.exploit
@@ -115,7 +122,10 @@ def decide_again(recorded: Recorded, words: Sequence[str]) -> WhatIf:
 
 
 def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
-    """Print the differences between the recorded decisions and those of other rules. Return 0. Raises ConfigError."""
+    """Print the differences between the recorded decisions and those with the rules in `words`. Return 0.
+
+    Raises ConfigError if the run cannot be recomputed, or an option cannot be used.
+    """
     found = decide_again(Recorded.open(run, trust), words)
     counter = found.counter
     print(f"{run} with {' '.join(words)}: {counted(len(counter.frames), 'recorded comparison')} recomputed")

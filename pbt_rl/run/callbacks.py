@@ -65,7 +65,7 @@ class Callbacks:
     ended: str | None = field(default=None, init=False)
     """Reason to end the run. None until a callback requests the end."""
     error: BaseException | None = field(default=None, init=False)
-    """Exception of a callback, or None. `train` raises the exception after the end of the run."""
+    """Exception of a callback. None: no callback failed. `train` raises the exception after the end of the run."""
 
     def __post_init__(self) -> None:
         for name in ("on_report", "on_decision", "on_checkpoint"):

@@ -2,13 +2,13 @@
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states stay in memory  `Dispatch.begin_checkpoint` lists the states to write
-        -> SaveLearner                learners send their own states
+        -> SaveLearner                learners send their states, without the states of members
         -> Save, repeated             learners save their members one by one to the `StatePool`, between optimiser steps
         -> CheckpointWriter           a thread writes the state of the run, each member, and finally the manifest
         -> the last file is written   from now on the files are the restore points of members
 
-If a pack has no learner at this time, its members with slots are written as in their restore points (the states from
-which they continue after a loss).
+If a pack has no learner at this time, its members with slots are written as in their restore points. These are the
+states from which the members continue after a loss.
 
 A checkpoint does not delay a decision. If a decision changes a member that the checkpoint still lacks, the member is
 saved before the change.
@@ -136,7 +136,7 @@ class CheckpointInProgress:
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """(state, header of its file) for each state to write. Emptied when all learners have sent their own state."""
+    """(state, header of its file) for each state to write. Emptied when all learners have answered `SaveLearner`."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
     """State of a member that a learner has not yet saved to the `StatePool` -> header of the state's file."""
 
@@ -200,7 +200,7 @@ class Checkpointing:
 
     @property
     def waits_for_learners(self) -> bool:
-        """True if a checkpoint is in progress and a learner has not sent its own state yet."""
+        """True if a checkpoint is in progress and a learner has not answered `SaveLearner` yet."""
         current = self._current
         return current is not None and len(current.learners) < len(current.packs)
 
@@ -209,7 +209,7 @@ class Checkpointing:
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin a checkpoint. No decision may be in flight.
+        """Begin a checkpoint. Requires that no decision is in flight.
 
         In serial mode, a run can resume bit for bit only if `Fleet.settled` was True.
         packs: packs that have a learner.

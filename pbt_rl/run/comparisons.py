@@ -152,7 +152,7 @@ class Comparisons:
 
         Return no decisions while earlier decisions are not yet applied. Also return no decisions if the end condition
         of the run is met, because no member would train with the changes.
-        pack: pack whose learner has just reported, or None.
+        pack: pack whose learner has just reported. None: no learner has just reported.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy or self._end.why is not None:

@@ -23,7 +23,7 @@ class RunEnd:
     throughput: Throughput
     callbacks: Callbacks
     signal: int | None = field(default=None, init=False)
-    """First received signal that ends the run, or None."""
+    """First received signal that ends the run. None: no signal was received."""
 
     @property
     def why(self) -> str | None:

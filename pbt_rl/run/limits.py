@@ -76,13 +76,19 @@ HOST = "host"
 
 
 def check_start(resolved: ResolvedRun) -> None:
-    """Raise the limit of open files, and check the memory. Raises ConfigError if this machine is too small."""
+    """Raise the limit of open files, and check the memory.
+
+    Raises ConfigError if this machine allows too few open files or has too little memory for the run.
+    """
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
     check_memory(resolved)
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
-    """Estimate the maximum number of files that the supervisor opens for a run. agents: agents per environment."""
+    """Estimate the maximum number of files that the supervisor opens for a run.
+
+    agents: number of agents of an environment.
+    """
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -121,7 +127,7 @@ class Estimate:
 
 
 def memory_notes(resolved: ResolvedRun) -> list[str]:
-    """Return a warning with a remedy for each place (HOST or a GPU) whose memory may be too small."""
+    """Return a warning with a remedy for each place (HOST or a GPU) whose memory is possibly too small for the run."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
         on_host = place == HOST
@@ -183,7 +189,7 @@ def _gib(size: float) -> str:
 
 
 def _parts(needed: Estimate) -> str:
-    """Format the parts of the estimate, the largest part first."""
+    """Format the parts of an estimate of memory, the largest part first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
         "replay": sum(p.replay for p in needed.packs),

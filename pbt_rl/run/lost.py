@@ -42,7 +42,7 @@ WITHIN_SECONDS = 3600.0
 
 @dataclass(eq=False)
 class LostLearners:
-    """Replacement of learners. The run ends with an error after too many replacements.
+    """Replacement of learners. The run ends with an error if a learner must not be replaced (see `_refused`).
 
     save_every_seconds: see --save-every-seconds. start: initial state of the run; set it before the run begins.
     count: number of replaced learners.
@@ -168,7 +168,8 @@ WINDOW_MINUTES = 10
 """Minutes for which a restart counts for --max-actor-restarts. Rare environment failures therefore do not end a run, if
 the actor makes progress between them (FEW_STEPS)."""
 WORKED_STEPS = 1000
-"""Minimum vector env steps of an actor that is restarted after an interface violation. With fewer, the run ends."""
+"""Minimum vector env steps of an actor that is restarted after an interface violation. After fewer steps, the run
+ends."""
 FEW_STEPS = 100
 """Least number of vector env steps between two restarts that counts as progress."""
 MAX_ERROR_CHARACTERS = 10_000
@@ -178,7 +179,7 @@ ADDRESS = re.compile("0x[0-9a-f]+")
 
 @dataclass(eq=False)
 class ActorRestarts:
-    """Restarts of actors. The run ends with an error after too many restarts."""
+    """Restarts of actors. After too many restarts (see `_check_rate`), the run ends with an error."""
 
     config: Config
     recorder: Recorder
@@ -196,8 +197,8 @@ class ActorRestarts:
         """Restart an actor.
 
         Raises EnvSetupError if the actor failed before its first actions and neither hung nor was killed, or if the
-        environment violates its interface before WORKED_STEPS. Raises RunFailed after too many restarts, or if the
-        actor cannot be started.
+        environment violates its interface before WORKED_STEPS. Raises RunFailed after too many restarts (see
+        `_check_rate`), or if the actor cannot be started.
         """
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
@@ -217,7 +218,11 @@ class ActorRestarts:
             ) from error
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
-        """Raise RunFailed after too many restarts. steps: all steps of the actor's vector envs so far."""
+        """Raise RunFailed after more than --max-actor-restarts restarts within WINDOW_MINUTES.
+
+        Also raise RunFailed after more successive restarts of this actor with fewer than FEW_STEPS steps in between.
+        steps: all steps of the actor's vector envs so far.
+        """
         limit, now = self.config.max_actor_restarts, time.monotonic()
         self._recent.append(now)
         while self._recent[0] < now - 60 * WINDOW_MINUTES:

@@ -78,7 +78,7 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
 
 
 def _in_words(config: Config, spec: EnvSpec, rate: float, probed: float) -> str:
-    """Format the estimate. rate: frames/s of all members. probed: seconds of the trial."""
+    """Format the estimate of a run's duration. rate: frames/s of all members. probed: seconds of the trial."""
     each = controller_entry(config.controller).full_frames(config, config.train_for_frames)
     of_all = f"of each of {counted(config.members, 'member')}"
     seconds, most = each * config.members / rate, "at most " * config.searches

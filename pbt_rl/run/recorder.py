@@ -175,7 +175,10 @@ class Recorder:
         self.write("remark", text=text)
 
     def write(self, event: str, **content: object) -> None:
-        """Write an event to the journal, with the population clock. event: kind of event. content: further fields."""
+        """Write an event to the journal, with the population clock.
+
+        event: kind of the event, such as "checkpoint". content: all other fields of the event.
+        """
         self._journal.write(event, self._population.least_frames, **content)
 
     # -- what happens -----------------------------------------------------------------------------------------

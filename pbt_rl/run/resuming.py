@@ -165,7 +165,7 @@ class _RunState:
 def run_state(
     controller: Controller, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> dict[str, Any]:
-    """Return the supervisor's state as JSON types. No decision may be pending."""
+    """Return the supervisor's state as JSON types. Requires that no decision is pending."""
     assert not comparisons.dispatch.busy
     slots, matchups = comparisons.slots, comparisons.matchups
     state = _RunState(

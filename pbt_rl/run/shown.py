@@ -54,7 +54,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 SLOW_CORE = 1_000
 """Assumed frames/s of one core with a slow environment."""
 FAST_CORE = 4_000
-"""Assumed frames/s of one core with a fast environment. Few environments are faster."""
+"""Assumed frames/s of one core with a fast environment. Few environments are faster than this."""
 USUAL_STEPS = 250
 """Assumed length of an episode in steps, if the time limit is unknown."""
 
@@ -188,7 +188,8 @@ def _at_most(budget: float, first: float, period: float, longest: float) -> str:
 
     All arguments have equal units: frames of a member, or seconds.
     first: time of the first comparison. period: minimum interval between comparisons.
-    longest: duration of the episodes of a comparison if each episode reaches its time limit. 0: unknown.
+    longest: time until each environment has ended `episodes_each` episodes, if each episode reaches its time limit.
+    0: unknown.
     """
     most = _comparisons_within(budget, max(first, period), period)
     least = _comparisons_within(budget, max(first, longest), max(period, longest))
@@ -245,7 +246,7 @@ ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in 
 
 
 def read_groups(env: str, agents: int) -> frozenset[str]:
-    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. agents: agents per environment."""
+    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. agents: its number of agents."""
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
     own = {*family.option_groups} if family is not None else set()
     return frozenset(own | {"matchup"} if agents > 1 else own - {"matchup"})
@@ -317,7 +318,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
 
 
 def _ids(members: tuple[int, ...]) -> str:
-    """Format the ids. Of more than 16 ids, show only the first three, the last, and the number of all ids."""
+    """Format ids of members. Of more than 16 ids, show only the first three, the last, and the number of all ids."""
     if len(members) <= 16:
         return ", ".join(map(str, members))
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
@@ -452,7 +453,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
 
 
 def _random_starts(resolved: ResolvedRun) -> dict[str, str]:
-    """Return name of a value -> reason, for each tuned value whose default is the start value of no member."""
+    """Return the tuned values that have a random start value in every member: name -> reason for the random values."""
     config = resolved.config
     changes = config.searches or compares(config)
     if not changes or ":" in config.controller or config.pbt.start_values:

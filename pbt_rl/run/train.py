@@ -38,13 +38,16 @@ def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any
 
 
 def resolve(config: Config) -> ResolvedRun:
-    """Plan a run, and do not start it. Raises ConfigError or EnvSetupError."""
+    """Plan a run, and do not start it. Raises ConfigError or EnvSetupError if the run cannot be planned."""
     with _machines(config) as cluster:
         return _resolved(cluster, config)
 
 
 def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
-    """Connect to the cluster of --nodes. Without --nodes, the context yields None. Raises ConfigError."""
+    """Connect to the cluster of --nodes. Without --nodes, the context yields None.
+
+    Raises ConfigError if Ray is not installed or the cluster cannot be reached.
+    """
     if not config.nodes:
         return nullcontext()
     from pbt_rl.run.nodes.node_fleet import connected  # noqa: PLC0415 - Ray is loaded with it

@@ -167,7 +167,7 @@ LONG_WAIT = 3
 
 
 class WaitingComparison:
-    """Detector of a comparison that waits too long for episodes, with at most one warning.
+    """Detector of a comparison that waits much longer for episodes than usual. It returns at most one warning.
 
     usual_frames: usual wait of a comparison for episodes, in frames of a member.
     """

@@ -223,7 +223,7 @@ def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path
 
 
 def _check_controller(controller: Controller, steps: int, window: int, *, saved: bool) -> None:
-    """Raise ConfigError if a controller needs more steps or a larger window.
+    """Raise ConfigError if a controller needs more than `steps` steps, or a window of more than `window` evaluations.
 
     saved: True if the run is saved. Then, also raise ConfigError for a controller that cannot be saved.
     """

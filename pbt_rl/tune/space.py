@@ -35,7 +35,7 @@ Space = Mapping[str, Any]
 
 
 def table_of(space: Space) -> dict[str, HyperSpec]:
-    """Convert a space to a table of name -> HyperSpec. Raises ConfigError.
+    """Convert a space to a table of name -> HyperSpec. Raises ConfigError for a name or range that cannot be used.
 
     - A tuple (low, high) of integers is a range of integers.
     - Any other tuple (low, high) is a range of floats. The scale is logarithmic if both ends are positive and

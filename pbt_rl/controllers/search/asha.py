@@ -95,7 +95,7 @@ class Asha(Search):
         return decisions
 
     def _promotable(self, waiting: Mapping[int, float]) -> int | None:
-        """Return the best promotable member of the highest rung with promotable members, or None.
+        """Return the best promotable member of the highest rung with promotable members. None: no such rung.
 
         waiting: scores of the members that have ended their rung.
         """

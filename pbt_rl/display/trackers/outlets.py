@@ -165,7 +165,11 @@ class Trackers:
     """
 
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
-        """Import and start the trackers. Raises ConfigError. names: values of --track."""
+        """Import and start the trackers.
+
+        Raises ConfigError if a tracker cannot be imported, or lacks the methods of a tracker.
+        names: values of --track.
+        """
         logs = run.folder.logs
         self._outlets = [Outlet(name, run, logs / f"tracker_{n}.log", warn) for n, name in enumerate(names)]
         self._sent_seconds, self._sent_changes = -math.inf, -1
@@ -196,13 +200,13 @@ class Trackers:
 
 
 def check(config: Config) -> None:
-    """Check that the packages of built-in trackers are installed. Raises ConfigError."""
+    """Check that the packages of built-in trackers are installed. Raises ConfigError if a package is missing."""
     if "wandb" in config.track and find_spec("wandb") is None:
         raise ConfigError('--track wandb needs wandb: pip install "pbt-rl[wandb]"')
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run. Raises ConfigError.
+    """Start the trackers of a run. Raises the errors of `Trackers`.
 
     seconds: 0, or for a resumed run the seconds of the run at the checkpoint. warn: called with each warning.
     """

@@ -25,13 +25,16 @@ class Table:
     """CSV file to which rows are appended. If rows have a new column, the complete file is rewritten."""
 
     def __init__(self, path: Path, until_seconds: float) -> None:
-        """Continue an existing file, or create the file. Remove rows after `until_seconds`. Raises OSError."""
+        """Continue an existing file, or create the file. Remove rows after `until_seconds`.
+
+        Raises OSError if this fails.
+        """
         self._path = path
         rows = [] if path.is_symlink() or not path.exists() else self._rows()
         self._write_anew([row for row in rows if float(str(row[TIME])) <= until_seconds])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append rows. Raises OSError."""
+        """Append rows. Raises OSError if writing fails."""
         if not {name for row in rows for name in row} <= {*self._columns}:
             self._write_anew([*self._rows(), *rows])
             return
@@ -61,7 +64,7 @@ class CsvTracker:
         self._population = Table(run.tracking / "population.csv", run.seconds)
 
     def show(self, view: RunView) -> None:
-        """Append one row per member and one row for the population. Raises OSError."""
+        """Append one row per member and one row for the population. Raises OSError if writing fails."""
         time = {TIME: round(view.seconds, 3)}
         self._members.add(
             [

@@ -126,7 +126,10 @@ class Task:
 
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
-        """Parse and check the common options. Raises ConfigError or EnvSetupError."""
+        """Parse and check the options that all arms share.
+
+        Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
+        """
         layers = Layers.read(split(common))
         if "hours" in layers.given:  # before `config` derives other options from it
             check_names(["hours"], "with pbt-rl prove")
@@ -225,7 +228,7 @@ def too_short(run: Path) -> str:
     """Return a warning if members were compared in less than half of a run's periods. Otherwise return "".
 
     Only runs with the ready rule `synchronous` are checked. Runs with evaluations before comparisons, or with growing
-    periods, are not checked, because they have fewer comparisons.
+    periods, are not checked, because they have fewer comparisons than the budget has periods.
     """
     config = read_config(run)
     pbt = config.pbt
@@ -238,7 +241,7 @@ def too_short(run: Path) -> str:
 
 
 def lucky(runs: Sequence[Path]) -> str:
-    """Return a warning if most replacements in the runs of an arm may be due to chance. Otherwise return ""."""
+    """Return a warning if most replacements in the runs of an arm are possibly due to chance. Otherwise return ""."""
     from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
 
     noise = Noise()

@@ -121,7 +121,7 @@ class Replays:
         self.replayed += replayed
 
     def restart(self) -> None:
-        """Reset the counts."""
+        """Set the numbers of runs and replays to 0."""
         self.runs = self.replayed = 0
 
     def fail(self, error: Exception) -> None:

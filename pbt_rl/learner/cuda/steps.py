@@ -88,7 +88,7 @@ class RecordedSteps(Steps):
         self._stepping.replays.run(recording)
 
     def end(self) -> None:
-        """Do not release the samples: replays of the CUDA graph read the same buffers."""
+        """Do nothing. The samples are kept, because replays of the CUDA graphs read the same buffers."""
 
     def _one(self, size: int) -> None:
         """Run the optimiser step whose number is in `_step_1`, and increment this number. size: rows per policy."""

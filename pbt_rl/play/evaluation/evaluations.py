@@ -48,7 +48,7 @@ LAST_SECONDS = 30.0
 """Timeout of the evaluation that is in progress at the end of a run."""
 POLL_SECONDS = 0.05
 Record = Callable[[Evaluation, bytes], None]
-"""Function that receives the result of an evaluation and a GIF of the first episode. The GIF may be empty."""
+"""Function that receives the result of an evaluation and a GIF of the first episode. The GIF can be empty."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +278,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     - `serial` mode by default, because results under a time limit are not reproducible
     - short runs by default
 
-    Runs of the last two kinds have a final evaluation if the user requests a number of episodes, evaluations before
-    comparisons, or a control group.
+    Runs of the last two kinds have a final evaluation if --final-episodes, --pbt.evaluate-episodes or --control is set
+    to a positive number.
     """
     asked = config.final_episodes
     if asked == 0 or spec.agents > 1 or spec.tasks:

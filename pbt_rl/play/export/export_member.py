@@ -27,8 +27,9 @@ def export_member(
     seed: int = 0,
     trust: bool = False,
 ) -> list[Path]:
-    """Write a member and a model card to files. Return the paths of all files. Raises ConfigError or EnvSetupError.
+    """Write a member and a model card to files. Return the paths of all files.
 
+    Raises ConfigError or EnvSetupError if the user must fix the cause.
     form: format of the file, a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run.
     episodes: number of evaluation episodes for the score on the card. 0: the card has no score.
     trust: True to import modules that a run of another user, or a copied or moved run, names.

@@ -77,7 +77,7 @@ class Result:
 
 
 def _ranked(objective: float) -> float:
-    """Return an objective for comparisons of agents. NaN is below all others."""
+    """Return an objective for comparisons of agents. NaN becomes -inf."""
     return -math.inf if math.isnan(objective) else objective
 
 

@@ -57,7 +57,7 @@ class Matchmaker:
         self._played_PP = [[0] * self.slots for _ in range(self.slots)]
 
     def restored(self) -> None:
-        """Check the shape of the restored state. Raises ValueError."""
+        """Raise ValueError if the restored numbers of games do not have the shape [slots, slots]."""
         if {len(self._played_PP), *map(len, self._played_PP)} != {self.slots}:
             raise ValueError(f"the saved games of each pair do not fit {self.slots} slots")
 

@@ -71,7 +71,7 @@ class Ratings:
         self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
 
     def restored(self) -> None:
-        """Check the sizes of all tables. Raises ValueError."""
+        """Raise ValueError if a restored table does not fit the number of members."""
         tables = (self._won, self._played)
         sizes = {len(self.elo), len(self.games), len(self._scores), *map(len, tables)}
         sizes |= {len(row) for table in tables for row in table}
@@ -175,7 +175,7 @@ class Ratings:
     def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
         """Copy the pair results of donors to members with new weights.
 
-        sources: member -> donor, or None for weights without games.
+        sources: member -> donor. None: the member's new weights have played no games.
         """
         for member in sources:
             self.games[member] = 0

@@ -25,9 +25,9 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Check that rows fill the environments. If games rank the members, check that members play each other.
+    """Raise ConfigError if rows do not fill the environments.
 
-    Raises ConfigError.
+    Also raise ConfigError if games rank the members, but members do not play each other.
     """
     check_agents(config, spec.agents, plan)
     objective = config.matchup.objective
@@ -49,7 +49,7 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
 
 
 def check_agents(config: Config, agents: int, plan: Plan) -> None:
-    """Check that the rows of a vector env fill its environments. Raises ConfigError."""
+    """Raise ConfigError if the rows of a vector env do not fill its environments."""
     envs = config.envs_per_vector_env
     for slots in (pack.slots for pack in plan.packs if envs):
         alone = slots == 1 or config.matchup.scheme == "self"
@@ -81,7 +81,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 class RunMatchups:
     """Matchups of a run. Checkpoints contain the state of this object (see `controllers.state`).
 
-    agents: agents per environment. ratings: ratings of the members, for win rates.
+    agents: number of agents of an environment. ratings: ratings of the members, for win rates.
     """
 
     config: InitVar[Config]
@@ -112,7 +112,7 @@ class RunMatchups:
         ]
 
     def restored(self) -> None:
-        """Check that the restored matchups assign one agent to each row. Raises ValueError."""
+        """Raise ValueError if the restored matchups do not assign one agent to each row."""
         for maker, vector_envs in zip(self._makers, self._present, strict=bool(self._present)):
             try:
                 row_UES = np.array(vector_envs)

@@ -166,7 +166,7 @@ class Backend(Protocol):
         """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Start a node worker in a place, and return its handle without waiting.
+        """Start a node worker with the resources `place`, and return its handle without waiting.
 
         If the start fails, all calls of the node worker fail.
         """
@@ -180,7 +180,7 @@ class Backend(Protocol):
     def result(self, call: Any) -> Any:
         """Return the answer of an ended call, None for the first request.
 
-        Raises WorkerUnavailable, WorkerDied or WorkerFailed.
+        Raises WorkerUnavailable, WorkerDied or WorkerFailed if there is no answer.
         """
 
     def end(self, workers: Collection[Any], timeout_seconds: float) -> None:

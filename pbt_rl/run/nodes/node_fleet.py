@@ -347,7 +347,7 @@ class OverNodes:
     backend: Backend
 
     def resolve(self, config: Config) -> ResolvedRun:
-        """Plan a run. Raises ConfigError or EnvSetupError."""
+        """Plan a run. Raises ConfigError or EnvSetupError if the run cannot be planned."""
         return cluster_run(config, self.backend.nodes())
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:

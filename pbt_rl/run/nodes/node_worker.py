@@ -82,7 +82,7 @@ class NodeWorker:
     def _make_room(self, message: ToLearner, state: State | None) -> None:
         """Prepare the `StatePool` entry of a message: write the state to load, or allocate memory for a state to save.
 
-        Entries have equal numbers here and in the supervisor's pool.
+        An entry has the same number here as in the supervisor's pool.
         """
         pool = self._pool
         assert pool is not None
@@ -140,7 +140,7 @@ def _filled_pool(setup: WorkerSetup) -> StatePool:
 
 
 def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
-    """Start a pack on this machine. Raises ConfigError if the machine is too small."""
+    """Start a pack on this machine. Raises ConfigError if the machine is too small for the pack (see `check_start`)."""
     with contextlib.suppress(OSError):  # the folder may be missing on this node
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:

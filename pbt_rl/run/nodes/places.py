@@ -50,7 +50,10 @@ def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[P
 
 
 def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
-    """Plan a run in a cluster. Raises ConfigError if there are too few places, and the errors of `resolve`."""
+    """Plan a run in a cluster. Raises the errors of `resolve`.
+
+    Raises ConfigError if the cluster has fewer places than --devices requires.
+    """
     places = places_of(nodes, config.devices, packs_per_node(nodes, config.devices))
     slots = min(config.slots or config.members, config.members)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))

@@ -124,7 +124,7 @@ class RemotePack:
             self._seconds, self.heartbeat_age = answer.environment_seconds, answer.heartbeat_age_seconds
 
     def hold(self, lost: LearnerLost) -> None:
-        """Record the death of the learner, and send no request for HOLD_SECONDS. (The whole node may be dying.)"""
+        """Record the death of the learner, and send no request for HOLD_SECONDS. (The whole node is possibly dying.)"""
         self.held, self._held_until = lost, time.monotonic() + HOLD_SECONDS
 
     def unreachable(self) -> None:
