@@ -12,6 +12,7 @@ import itertools
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import textwrap
 import threading
@@ -221,6 +222,7 @@ def _end_children() -> None:
 
     The environment's own atexit functions run earlier.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all children must end, although the user is impatient
     import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}

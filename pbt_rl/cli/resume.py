@@ -85,4 +85,4 @@ def _named(text: Path) -> Path:
 
 def may_change() -> list[str]:
     """Return the names of the options that may change when a run is resumed."""
-    return [name for name, option in table(Config).items() if "may_change" in option.metadata]
+    return [name for name, option in table(Config).items() if option.metadata.get("may_change")]

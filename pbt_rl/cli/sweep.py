@@ -17,7 +17,9 @@ from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP, Ended, Point, Share, Sweep, last_line, points, shares
 from pbt_rl.options.declare import option
+from pbt_rl.options.declare import table as options_of
 from pbt_rl.options.names import spelt
+from pbt_rl.options.values import displayed
 from pbt_rl.options.words import Line, parse_part
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
@@ -179,13 +181,28 @@ def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Sha
 
 
 def _is_done(path: Path, config: Config) -> bool:
-    """True if a run has ended, and its fixed options and its budget are those of `config`."""
+    """Check whether a run has ended with the fixed options and the budget of `config`.
+
+    Raises ConfigError if the run has ended with equal budgets, but other options that may affect its result.
+    """
+    from pbt_rl.report.compare import NO_DIFFERENCE  # imports matplotlib
+
     try:
         (row,) = list_runs(path)
         changed = changes_of(read_config(path), config, RunFolder(path))
     except (OSError, ValueError):  # the run is missing or has other options. Training reports the reason.
         return False
-    return row.state == "ended" and not BUDGETS & changed.keys()
+    if row.state != "ended" or BUDGETS & changed.keys():
+        return False
+    options = {name: one for name, one in options_of(config).items() if one.field not in NO_DIFFERENCE}
+    other = [
+        f"--{name}: before {displayed(options[name].metadata, old)}, now {displayed(options[name].metadata, new)}"
+        for name, (old, new) in changed.items()
+        if name in options
+    ]
+    if other:
+        raise ConfigError(f"{path} has ended with other options: {'; '.join(other)}. Give another --name")
+    return True
 
 
 def _print_results(

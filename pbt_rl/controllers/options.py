@@ -24,10 +24,15 @@ def _once(entries: tuple[str, ...]) -> bool:
 class PbtConfig:
     """Population-based training: when members are compared, and how they change."""
 
-    enabled: bool = option(True, common=True)
+    enabled: bool = option(True, common=True, may_change=False)
     """Compare and change members. With --pbt.no-enabled, members train independently, with the values of --hypers,
     --shaping and --pbt.start-values."""
-    ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
+    ready: str = option(
+        "synchronous",
+        choices=lambda: tuple(READY_RULES),
+        texts=lambda: _texts(READY_RULES),
+        may_change=False,
+    )
     """Rule for the time of comparisons. `synchronous`: compare all members together, every --pbt.period-frames.
     {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
@@ -140,7 +145,7 @@ class PbtConfig:
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
     choices as NAME=A,B,C."""
-    start_values: tuple[str, ...] = ()
+    start_values: tuple[str, ...] = option((), may_change=False)
     """Start values of individual members: a table (FILE.csv with one column per value, FILE.json with one object per
     member), or one text per member such as learning_rate=1e-3,gamma=0.99. Values that are not listed start as without
     this option."""

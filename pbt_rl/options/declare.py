@@ -56,7 +56,7 @@ class Declared(TypedDict, total=False):
     """True for an option about the machine. In a run of another author, the option's value is only used if the user
     trusts the run."""
     may_change: bool
-    """True if the option (or each option of the group) may change when a run is resumed."""
+    """True if the option (or each option of the group, except those with False) may change when a run is resumed."""
     is_external: Callable[[str], bool]
     """Returns True for a value that names code or hosts outside the package. The user must trust the value's author."""
     positional: bool
@@ -106,7 +106,7 @@ class Option:
     hint: Any
     """Type annotation."""
     metadata: Mapping[str, Any]
-    """Keys and values of `Declared`. An option of a group with `may_change` has `may_change`, too."""
+    """Keys and values of `Declared`. An option gets `may_change` from its group, unless the option has this key."""
     owner: type
     """Dataclass of options that has the field. The field may be inherited, or added by `with_fields`."""
     default: Any
@@ -197,9 +197,9 @@ def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Opti
     for f in fields(kind):
         group = groups.get(f.name, f.default_factory)
         if isinstance(group, type) and is_dataclass(group):
-            added = {"may_change": True} if "may_change" in f.metadata else {}
+            added = {"may_change": True} if f.metadata.get("may_change") else {}
             found += [
-                replace(inner, path=(f.name, *inner.path), metadata={**inner.metadata, **added})
+                replace(inner, path=(f.name, *inner.path), metadata={**added, **inner.metadata})
                 for inner in _table(group, ()).values()
             ]
         else:

@@ -50,17 +50,23 @@ RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean
 class Recorder:
     """Writer of the records (except checkpoints) and displays of a run. Not thread-safe.
 
-    callbacks: user callbacks, which receive views, decisions and checkpoints.
+    callbacks: user callbacks, which receive views, decisions and checkpoints. resumes: True for a resumed run.
     """
 
     def __init__(
-        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks
+        self,
+        resolved: ResolvedRun,
+        folder: RunFolder,
+        population: Population,
+        callbacks: Callbacks,
+        *,
+        resumes: bool,
     ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
         self._warnings: list[str] = []
         """Warnings so far, without repetitions."""
-        self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
+        self._terminal = Terminal([*describe_plan(resolved, begun=resumes), f"run folder: {folder.path}"])
         self._trackers: outlets.Trackers
         self._journal: Journal
         self._tensorboard: TensorBoard

@@ -115,13 +115,16 @@ def fitting_state(folder: RunFolder) -> Iterator[None]:
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
-    """Return the changed options. Raises ConfigError if one of these options may not change."""
+    """Return the changed options. Raises ConfigError if one of these options may not change.
+
+    A search may not change its frames, because its phases depend on them.
+    """
     differing = _differing(before, now)
     known = table(now)
     fixed = [
         f"--{name}: before {displayed(known[name].metadata, old)}, now {displayed(known[name].metadata, new)}"
         for name, (old, new) in differing.items()
-        if "may_change" not in known[name].metadata
+        if not known[name].metadata.get("may_change") or (now.searches and name == "train-for-frames")
     ]
     if fixed:
         raise ConfigError(

@@ -108,8 +108,11 @@ def batch_frames(resolved: ResolvedRun) -> int:
     return rows * resolved.config.learner.rollout * resolved.spec.frame_skip
 
 
-def describe_comparisons(resolved: ResolvedRun) -> list[str]:
-    """Describe the times and rules of comparisons. Add a note or warning if comparisons come late or wait long."""
+def describe_comparisons(resolved: ResolvedRun, *, begun: bool = False) -> list[str]:
+    """Describe the times and rules of comparisons. Add a note or warning if comparisons come late or wait long.
+
+    begun: True for a resumed run. A note on a late first comparison is then left out.
+    """
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
     entry = controller_entry(config.controller)
     frames, seconds = config.train_for_frames, config.train_for_seconds
@@ -152,7 +155,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         late = f"at {first:,} frames each, but this run ends at {frames:,}"
     elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
         late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {in_time(seconds)}"
-    if late:
+    if late and not begun:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
         return [*lines, f"note: the first comparison is due {late}: {lower}"]
@@ -255,8 +258,11 @@ def read_groups(env: str, agents: int) -> frozenset[str]:
 # -- the plan --------------------------------------------------------------------------------------------
 
 
-def describe_plan(resolved: ResolvedRun) -> list[str]:
-    """Describe the members, actors and threads of each device. Add notes and warnings."""
+def describe_plan(resolved: ResolvedRun, *, begun: bool = False) -> list[str]:
+    """Describe the members, actors and threads of each device. Add notes and warnings.
+
+    begun: see `describe_comparisons`.
+    """
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     slots = sum(pack.slots for pack in plan.packs)
     at_a_time = f" ({slots} on the devices at a time)" if slots < config.members else ""
@@ -285,7 +291,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         )
     lines += [f"warning: {mistake}" for mistake in (*spec.mistakes, *resolved.warnings)]
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
-    lines += describe_comparisons(resolved)
+    lines += describe_comparisons(resolved, begun=begun)
     lines += control.notes(config)
     if config.hours is not None:
         seconds = config.train_for_seconds

@@ -121,7 +121,9 @@ class Supervisor:
                 )
         self._throughput = Throughput(RunningClock())
         callbacks = callbacks or Callbacks()
-        self._recorder = Recorder(resolved, folder, self._population, callbacks)
+        self._recorder = Recorder(
+            resolved, folder, self._population, callbacks, resumes=continued is not None
+        )
         slots = make_slots(resolved, self._population)
         self.end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)
         self._comparisons = Comparisons(

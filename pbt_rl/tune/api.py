@@ -34,7 +34,7 @@ from pbt_rl.population.slot_assignment import SlotAssigner
 from pbt_rl.record.journal import Journal, cut_journal, journal_events
 from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen
-from pbt_rl.tune.saving import JOURNAL, RunState, alone
+from pbt_rl.tune.saving import JOURNAL, RunState, alone, settings_text
 from pbt_rl.tune.space import (
     FRACTION,
     Rules,
@@ -166,7 +166,10 @@ def run(
     with alone(folder), ExitStack() as opened:
         state = None
         if folder is not None:
-            state = RunState(folder, {**options, "seed": seed, "space": _summary(table)})
+            compared = {"seed": seed, "explore": settings_text(explore), "space": _summary(table)}
+            if not isinstance(controller, Mapping):
+                compared["settings"] = settings_text(controller)
+            state = RunState(folder, {**options, **compared})
         saved = None if state is None else state.load()
         if isinstance(controller, Mapping):
             assert table is not None
@@ -341,8 +344,8 @@ def _factory(
 
 
 def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
-    """Return name -> text of scale and range, to compare a table with a saved run. Choices are left out."""
-    return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
+    """Return name -> text of a value's spec, to compare a table with the table of a saved run."""
+    return {name: settings_text(spec) for name, spec in (table or {}).items()}
 
 
 def _clear(journal: Path) -> None:

@@ -13,9 +13,9 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,42 @@ def alone(folder: Path | None) -> Iterator[None]:
         lock.release()
 
 
+def settings_text(value: object) -> str:
+    """Format a setting of a run, to compare it with a saved run. Equal settings have equal texts in all processes.
+
+    Only the settings of a dataclass are formatted, not its state, and no settings with the default value. Of other
+    objects, only the class is formatted.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        settings = [
+            f for f in fields(value) if f.init and not {"state", "transient", "shared"} & f.metadata.keys()
+        ]
+        texts = {
+            f.name: settings_text(getattr(value, f.name))
+            for f in settings
+            if getattr(value, f.name) != f.default
+        }
+        inner = ", ".join(f"{name}={text}" for name, text in texts.items())
+        return f"{type(value).__name__}({inner})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{settings_text(key)}: {settings_text(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(settings_text, value))}]"
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _changes(name: str, before: Any, now: Any) -> list[str]:
+    """Return a text for each change of a setting. Of a dict, only the changed entries are described."""
+    if before == now:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return [f"{name} of {key} is {now.get(key)} and was {before.get(key)}" for key in keys]
+    return [f"{name} is {now!r} and was {before!r}"]
+
+
 class RunState:
     """Reader and writer of the state file of a run. options: arguments of the present `tune.run` call."""
 
@@ -112,12 +148,18 @@ class RunState:
         if not isinstance(saved, SavedRun):
             raise ConfigError(f"{self._path} is not the file of a run of tune.run: give another folder")
         changed = [
-            f"{name} is {value!r} and was {saved.options.get(name)!r}"
+            text
             for name, value in self._options.items()
-            if name != "steps" and saved.options.get(name, value) != value
+            if name != "steps"
+            for text in _changes(name, saved.options.get(name, value), value)
         ]
         if changed:
             raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
-        self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
         self.saved_at = population_clock(saved.parts["members"])
+        if self._options["steps"] < self.saved_at:
+            raise ConfigError(
+                f"steps={self._options['steps']} cannot be used: {self._path.parent} has reached step {self.saved_at}; "
+                f"give {self.saved_at} or more, or another folder"
+            )
+        self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
         return saved

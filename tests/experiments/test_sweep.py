@@ -11,13 +11,27 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import SweepCommand, _grid, _print_groups, _print_results, _read, _seeds, shares_of
+from pbt_rl.cli.sweep import (
+    SweepCommand,
+    _grid,
+    _is_done,
+    _print_groups,
+    _print_results,
+    _read,
+    _seeds,
+    shares_of,
+)
+from pbt_rl.config import Config
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
 from pbt_rl.plan.machine import CORES
+from pbt_rl.record.folder import to_json
+from pbt_rl.record.journal import Journal
 from pbt_rl.report.listing import RunRow
 from pbt_rl.run.views import UNCOMPARED
 from tests.helpers.runs import command_of, start
+from tests.helpers.saved import write_run
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
 HERE = Share("", EVERYTHING, len(EVERYTHING))
@@ -153,6 +167,31 @@ def wait_for(test, seconds=60):
     while not test():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("changed", "done"),
+    [
+        ({}, True),
+        ({"save_every_seconds": 5.0}, True),
+        ({"pbt": PbtConfig(mutation_rate=0.9)}, None),
+        ({"final_episodes": 3}, None),
+        ({"pbt": PbtConfig(mutation_rate=0.9), "train_for_frames": 900}, False),
+        ({"algo": "a3c"}, False),
+    ],
+)
+def test_a_run_that_has_ended_with_other_options_is_refused(changed, done, tmp_path):
+    config = Config("toy/identity", num_policies=2, out=tmp_path, name="seed0", train_for_frames=600)
+    journal = Journal(write_run(tmp_path / "seed0", config) / "journal.jsonl")
+    journal.start(to_json(config), 0, {})
+    journal.write("end", 600, ended="frames")
+    journal.close()
+    now = replace(config, **changed)
+    if done is None:
+        with pytest.raises(ConfigError, match="has ended with other options: --"):
+            _is_done(tmp_path / "seed0", now)
+    else:
+        assert _is_done(tmp_path / "seed0", now) == done
 
 
 @pytest.mark.long

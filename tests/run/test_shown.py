@@ -192,6 +192,12 @@ def test_a_learning_rate_outside_its_range_counts_where_nothing_is_drawn(more):
     ]
 
 
+def test_a_resumed_run_has_no_note_on_its_first_comparison():
+    late = resolved("toy/identity", "--pbt.start-frames", "1000", "--train-for-frames", "500")
+    assert any("first comparison" in line for line in describe_plan(late))
+    assert not any("first comparison" in line for line in describe_plan(late, begun=True))
+
+
 def test_periods_are_of_frames_or_of_seconds():
     assert unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-seconds", "5")) == []
     (note,) = unread(resolved("toy/identity", "--pbt.period-seconds", "5"))

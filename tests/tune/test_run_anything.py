@@ -14,7 +14,15 @@ import pytest
 
 import pbt_rl
 from pbt_rl import tune
-from pbt_rl.controllers import HyperSpec, PbtController, StaticController
+from pbt_rl.controllers import (
+    HyperSpec,
+    PbtController,
+    PerturbFactors,
+    StaticController,
+    Synchronous,
+    Truncation,
+)
+from pbt_rl.controllers.exploit import Gap
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import audit, run
@@ -167,6 +175,9 @@ def test_the_screen_shows_a_line_when_it_is_time(capsys):
     assert re.match(r"step 6 .*\b10 \| best 1\.5 \(member 0: rate 0\.123, kind slow\) \| .*2 \| ", line)
 
 
+TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
+
+
 def outcomes(result):
     return [(m.values, m.objective, m.steps, m.generation) for m in result.members]
 
@@ -204,6 +215,46 @@ def test_a_run_with_more_steps_keeps_its_periods(tmp_path):
         assert audit(tmp_path / name, SPACE) == []
     assert rounds["twice"] == rounds["once"]
     assert {b - a for a, b in pairwise(rounds["once"])} == {4}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ({}, {"controller": {**SPACE, "kind": ["fast", "slow"]}}, "kind"),
+        ({}, {"controller": {**SPACE, "kind": ["slow", "other"]}}, "kind"),
+        ({}, {"controller": {**SPACE, "rate": (0.01, 10.000001)}}, "rate"),
+        ({"explore": dict}, {"explore": lambda values: values}, "explore"),
+        ({}, {"steps": 9}, "steps=9 cannot be used: .* step 10"),
+        ({}, {"seed": 2}, "seed is 2"),
+    ],
+)
+def test_a_changed_setting_of_a_saved_run_is_refused(before, now, named, tmp_path):
+    options = {"num_members": 3, "steps": 10, "folder": tmp_path / "x", "controller": SPACE}
+    whole = run(Chosen, **options | before)
+    journal = (tmp_path / "x" / "journal.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=named):
+        run(Chosen, **options | before | now)
+    assert (tmp_path / "x" / "journal.jsonl").read_bytes() == journal
+    assert outcomes(run(Chosen, **options | before)) == outcomes(whole)
+
+
+def test_a_changed_controller_of_a_saved_run_is_refused(tmp_path):
+    def controller(**changes):
+        settings = {
+            "ready": Synchronous(2, 0, 1),
+            "exploit": Truncation(0.25, Gap(0.0, 0.0), others_mutate=False),
+        } | changes
+        return PbtController(TABLE, 0, explore=PerturbFactors(TABLE, (1.2, 0.8)), **settings)
+
+    options = {"num_members": 4, "steps": 10, "folder": tmp_path / "x"}
+    run(Walker, controller(), **options)
+    for changes in (
+        {"ready": Synchronous(3, 0, 1)},
+        {"exploit": Truncation(0.5, Gap(0.0, 0.0), others_mutate=False)},
+    ):
+        with pytest.raises(ConfigError, match="settings is"):
+            run(Walker, controller(**changes), **options)
+    run(Walker, controller(), **options | {"steps": 12})
 
 
 def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
@@ -333,7 +384,7 @@ def test_a_folder_that_cannot_be_used(tmp_path):
     run(Chosen, SPACE, **few)
     with pytest.raises(ConfigError, match=r"num_members .*3 .*2"):
         run(Chosen, SPACE, **few | {"num_members": 3})
-    with pytest.raises(ConfigError, match=r"space .*1e-06\.\.1.* .*0\.01\.\.10"):
+    with pytest.raises(ConfigError, match=r"space of rate .*low=1e-06, high=1.* .*low=0\.01, high=10"):
         run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
     with pytest.raises(ConfigError, match="journal="):
         run(Chosen, SPACE, **few, journal=tmp_path / "j")
