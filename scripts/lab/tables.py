@@ -170,9 +170,9 @@ def readme(text: str) -> str:
     lines = {
         r"takes about \d+ hours": f"takes about {seconds / 3600:.0f} hours",
         r"comes after \d+ minutes": f"comes after {seconds / 20 / 60:.0f} minutes",
-        r"(sixteen optimiser steps per batch\) four policies make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
-        r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
-        r"(\| Pong on 2 cores, 4 policies with PBT, frames/s in all \|).*": rf"\1 {_beside('4')}",
+        r"(sixteen optimiser steps per batch\) make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
+        r"(\| Pong, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
+        r"(\| Pong, 4 policies with PBT, frames/s in all \|).*": rf"\1 {_beside('4')}",
         r"(\| Breakout and Pong, 1 policy with default options, after 10 minutes \|).*": (
             rf"\1 {_after_ten_minutes('breakout', 'pong')}"
         ),
