@@ -207,7 +207,7 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     [
         (("--seed=1", "--hypers.gamma=0.5"), "--seed: before 0, now 1; --hypers.gamma: before 0.99, now 0.5"),
         (("--resume=no",), r"--resume .*\bno\b"),
-        (("--pbt.exploit=truncation", "--pbt.no-enabled"), "StaticController"),
+        (("--pbt.exploit=truncation", "--pbt.no-enabled"), "--pbt.enabled"),
     ],
 )
 def test_what_may_not_change_is_said_and_nothing_is_touched(killed, options, said):
