@@ -201,7 +201,8 @@ def _is_done(path: Path, config: Config) -> bool:
         if name in options
     ]
     if other:
-        raise ConfigError(f"{path} has ended with other options: {'; '.join(other)}. Give another --name")
+        remedy = "Repeat the former options, or give another --name"
+        raise ConfigError(f"{path} has ended with other options: {'; '.join(other)}. {remedy}")
     return True
 
 

@@ -35,7 +35,7 @@ class MemberReport:
     During an evaluation, only its episodes count.
     episodes: number of counted episodes since the member's last change, including episodes that have left `objectives`.
     generation: number of changes of the member's weights or values.
-    best: highest finite mean of `objectives` since the last decision about the member. None: there is no such mean.
+    best: highest finite mean of `objectives` since the last decision about the member. None without such a mean.
     Means over fewer than --pbt.min-episodes episodes are ignored.
     broken: True if the member's latest optimiser steps were all skipped, because its gradients were not finite. In
     `tune.run`: True if the member's code raised an error.

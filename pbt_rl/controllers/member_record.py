@@ -29,7 +29,7 @@ class MemberRecord:
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last decision about the member. None: there is no such mean. Means
+    """Highest finite mean of the window since the last decision about the member. None without such a mean. Means
     over fewer than `least` rounds (see `note_objectives`) are ignored."""
     judged: int = field(default=0, metadata=ADDED)
     """`objectives.rounds` at the last decision about the member, or 0 if an evaluation has cleared the window since

@@ -82,7 +82,7 @@ class Store:
         `Dispatch.open_store`.
         """
         self.saved_in: str | None = None
-        """Name of the newest complete checkpoint. None: there is no complete checkpoint."""
+        """Name of the newest complete checkpoint. None without a complete checkpoint."""
         self._keys: Key = 0
         self._free: list[int] = []
         """Heap of free entries."""

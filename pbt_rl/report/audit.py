@@ -132,7 +132,7 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 def _head(events: Iterator[Event]) -> list[Event]:
     """Return the events of a journal up to its first event `Initial` or `Comparison`, including this event.
 
-    Return all events if there is no such event.
+    Without such an event, return all events.
     """
     head = []
     for event in events:

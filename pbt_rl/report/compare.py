@@ -34,7 +34,7 @@ NO_DIFFERENCE = frozenset(
         "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "vector_envs_per_actor",
         "envs_per_vector_env", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
         "save_every_seconds", "save_every_frames", "keep_checkpoints", "evaluate_every_frames",
-        "evaluate_video", "learner.threads", "learner.packing",
+        "evaluate_video", "learner.threads", "learner.packing", "nodes",
     }
 )  # fmt: skip
 """Options that may differ between runs of one group."""

@@ -166,7 +166,7 @@ def run(
     with alone(folder), ExitStack() as opened:
         state = None
         if folder is not None:
-            compared = {"seed": seed, "explore": settings_text(explore), "space": _summary(table)}
+            compared = {"seed": seed, "explore": settings_text(explore), "value": _summary(table)}
             if not isinstance(controller, Mapping):
                 compared["settings"] = settings_text(controller)
             state = RunState(folder, {**options, **compared})

@@ -77,12 +77,10 @@ def settings_text(value: object) -> str:
         settings = [
             f for f in fields(value) if f.init and not {"state", "transient", "shared"} & f.metadata.keys()
         ]
-        texts = {
-            f.name: settings_text(getattr(value, f.name))
-            for f in settings
-            if getattr(value, f.name) != f.default
-        }
-        inner = ", ".join(f"{name}={text}" for name, text in texts.items())
+        texts = {f.name: settings_text(getattr(value, f.name)) for f in settings}
+        inner = ", ".join(
+            f"{f.name}={texts[f.name]}" for f in settings if texts[f.name] != settings_text(f.default)
+        )
         return f"{type(value).__name__}({inner})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{settings_text(key)}: {settings_text(one)}' for key, one in value.items())}}}"
@@ -99,7 +97,7 @@ def _changes(name: str, before: Any, now: Any) -> list[str]:
         return []
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        return [f"{name} of {key} is {now.get(key)} and was {before.get(key)}" for key in keys]
+        return [f"{name} {key} is {now.get(key)} and was {before.get(key)}" for key in keys]
     return [f"{name} is {now!r} and was {before!r}"]
 
 

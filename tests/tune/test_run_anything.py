@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import pickle
@@ -257,6 +258,20 @@ def test_a_changed_controller_of_a_saved_run_is_refused(tmp_path):
     run(Walker, controller(), **options | {"steps": 12})
 
 
+@dataclasses.dataclass
+class Weighted(StaticController):
+    """Its setting is an array, which cannot be compared as a whole."""
+
+    weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(3))
+
+
+@pytest.mark.parametrize("controller", [lambda: Weighted(TABLE, np.arange(3)), lambda: {"rate": (0.1, 1.0)}])
+def test_an_equal_call_is_accepted_whatever_the_settings_are(controller, tmp_path):
+    options = {"num_members": 2, "steps": 10, "evaluate_every": 3, "folder": tmp_path / "x"}
+    whole = run(Walker, controller(), **options)
+    assert outcomes(run(Walker, controller(), **options)) == outcomes(whole)
+
+
 def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
     options = {"num_members": 3, "steps": 20, "folder": tmp_path / "x"}
     run(Chosen, SPACE, **options)
@@ -384,7 +399,7 @@ def test_a_folder_that_cannot_be_used(tmp_path):
     run(Chosen, SPACE, **few)
     with pytest.raises(ConfigError, match=r"num_members .*3 .*2"):
         run(Chosen, SPACE, **few | {"num_members": 3})
-    with pytest.raises(ConfigError, match=r"space of rate .*low=1e-06, high=1.* .*low=0\.01, high=10"):
+    with pytest.raises(ConfigError, match=r"value rate .*low=1e-06, high=1.* .*low=0\.01, high=10"):
         run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
     with pytest.raises(ConfigError, match="journal="):
         run(Chosen, SPACE, **few, journal=tmp_path / "j")

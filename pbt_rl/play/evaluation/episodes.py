@@ -52,7 +52,7 @@ class FinalRound:
     """
 
     objectives: tuple[float, ...]
-    ended: int = 0
+    ended: int
 
 
 def rows_of(episodes: int) -> int:

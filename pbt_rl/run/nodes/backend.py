@@ -180,7 +180,7 @@ class Backend(Protocol):
     def result(self, call: Any) -> Any:
         """Return the answer of an ended call, None for the first request.
 
-        Raises WorkerUnavailable, WorkerDied or WorkerFailed if there is no answer.
+        Raises WorkerUnavailable, WorkerDied or WorkerFailed if the worker does not answer.
         """
 
     def end(self, workers: Collection[Any], timeout_seconds: float) -> None:
