@@ -117,10 +117,11 @@ class Policy(play.Policy):
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
         """Return name -> input array of the network, and the number of rows.
 
-        The number is None if `obs` has no axis of rows. Raises ConfigError if an array has a wrong shape or value.
+        The number is None if `obs` has no axis of rows. Raises ConfigError if an array has a wrong shape or value, or
+        if arrays have different numbers of rows.
         """
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
-        rows: int | None = None
+        rows_of: dict[str, int | None] = {}
         for array in self._interface.arrays:
             extra = given[array.name].ndim - len(array.shape)
             if extra not in (0, 1) or given[array.name].shape[extra:] != array.shape:
@@ -129,7 +130,14 @@ class Policy(play.Policy):
                     f"observation {array.name!r} of {self.spec.env_id} has shape {given[array.name].shape}: give "
                     f"{array.shape}, or ({batched}) for R rows"
                 )
-            rows = given[array.name].shape[0] if extra else None
+            rows_of[array.name] = given[array.name].shape[0] if extra else None
+        rows = next(iter(rows_of.values()), None)
+        if any(others != rows for others in rows_of.values()):
+            numbers = ", ".join(f"{name!r} {'none' if of is None else of}" for name, of in rows_of.items())
+            raise ConfigError(
+                f"arrays of the observation of {self.spec.env_id} have different numbers of rows ({numbers}): give "
+                "each array the same number, or no array an axis of rows"
+            )
         count = 1 if rows is None else rows
         try:
             return {

@@ -16,6 +16,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.resolved import build_controller
 from tests.display.test_tensorboard import fail, written
 from tests.helpers import journals
+from tests.helpers.runs import HANG_SECONDS
 from tests.helpers.views import member, view
 
 SMALL = Config("toy/x", num_policies=4, pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
@@ -59,7 +60,7 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
     display.request_figures()
     display.update(view(member(0)))
-    display.drawing.child.wait(time.monotonic() + 90)
+    assert display.drawing.child.wait(time.monotonic() + HANG_SECONDS), "a drawing has the lowest priority"
     for frames in (9000, 10_000):
         display.request_figures()
         display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))

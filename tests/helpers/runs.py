@@ -7,9 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
+
+from pbt_rl.processes.keeper import end_with
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -108,7 +111,7 @@ class Run:
 
 
 def start(cwd, *arguments):
-    """Start `pbt-rl ARGUMENTS` in a folder."""
+    """Start `pbt-rl ARGUMENTS` in a folder. The kernel kills it if the tests are killed."""
     with (cwd / "out.txt").open("w") as out, (cwd / "err.txt").open("w") as err:
         process = subprocess.Popen(
             [sys.executable, "-m", "pbt_rl", *arguments],
@@ -118,6 +121,7 @@ def start(cwd, *arguments):
             stdout=out,
             stderr=err,
             start_new_session=True,
+            preexec_fn=partial(end_with, os.getpid()),  # noqa: PLW1509 - one call, of the kernel
         )
     return Run(process, cwd)
 

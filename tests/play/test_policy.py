@@ -142,6 +142,9 @@ def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_pa
     assert {name: part.shape for name, part in actions.items()} == {"number": (4, 1), "index": (4,)}
     with pytest.raises(ConfigError, match=r"lacks '1\.number'"):
         policy((index[0],))
+    for wrong in (index[:3], index[0]):
+        with pytest.raises(ConfigError, match=r"different numbers of rows .*'1\.number' 4"):
+            policy((wrong, {"number": number}))
 
 
 def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):
