@@ -11,7 +11,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -457,13 +457,30 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
             # Gymnasium's checker is disabled because this package's checks take less time and raise errors.
             with warnings.catch_warnings():  # Gymnasium warns if a newer version exists
                 warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
-                return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
+                env = gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             if isinstance(error, TypeError) and not keywords:
                 raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
+        _print_mujoco_warnings_once()
+        return env
 
     return make
+
+
+def _print_mujoco_warnings_once() -> None:
+    """Print equal warnings of MuJoCo once per process, and do not write them to MUJOCO_LOG.TXT.
+
+    MuJoCo 4 repeats a deprecation warning for each environment. A handler that is already set stays.
+    """
+    mujoco: Any = sys.modules.get("mujoco")
+    if hasattr(mujoco, "get_mju_user_warning") and mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_print_mujoco_warning)
+
+
+@lru_cache(64)
+def _print_mujoco_warning(text: str) -> None:
+    print(f"WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:

@@ -1,5 +1,8 @@
 """Vector envs of Gymnasium environments: spaces, protocol, seeds, shaping, invalid return values."""
 
+import sys
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -270,3 +273,16 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     for _ in range(200):
         vector_env.step(np.zeros((1, 1), np.float32), out)
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
+
+
+def test_a_warning_of_mujoco_is_printed_once(monkeypatch, capsys):
+    handlers = []
+    mujoco = SimpleNamespace(
+        get_mju_user_warning=lambda: handlers[-1] if handlers else None, set_mju_user_warning=handlers.append
+    )
+    monkeypatch.setitem(sys.modules, "mujoco", mujoco)
+    make_vector_env("Pendulum-v1", 3, 0, lambda _row: (0, {}), {}).close()
+    (warn,) = handlers
+    for text in ("deprecated", "deprecated", "unstable"):
+        warn(text)
+    assert capsys.readouterr().err == "WARNING: deprecated\nWARNING: unstable\n"
