@@ -4,8 +4,8 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv, worth_values.csv and
-worth_unknown.csv have the rows of the second to fifth experiment (--rows). All runs are in serial mode. Other work on
+docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv, worth_values.csv, worth_unknown.csv
+and worth_again.csv have the rows of the second to sixth experiment (--rows). All runs are in serial mode. Other work on
 the machine therefore changes only the seconds of a run.
 """
 
@@ -117,9 +117,6 @@ BUDGETS: dict[str, Task] = {
     "courier_many": replace(TASKS["courier"], members=16),
 }
 """Tasks of the third experiment."""
-BUDGETS_RUNS, VALUES_RUNS, UNKNOWN_RUNS = 48, 72, 72
-"""Numbers of runs in the third, fourth and fifth experiment."""
-
 SHAPING_RANGE = (0.001, 1.0)
 NEVER = 10**12
 
@@ -172,6 +169,13 @@ ARMS: Mapping[str, Arm] = {
     "random_unknown": Arm(None, wide=True, unknown=True),
     "wide_unknown": Arm(0.05, wide=True, unknown=True),
 }
+PAIRED: Mapping[str, tuple[str, str, int]] = {
+    "worth_budgets": ("wide", "random", 48),
+    "worth_values": ("three", "default", 72),
+    "worth_unknown": ("wide_unknown", "random_unknown", 72),
+    "worth_again": ("wide_unknown", "random_unknown", 96),
+}
+"""File of rows -> compared arms with equal starts, and number of runs, in the third to sixth experiment."""
 USUAL = ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm")
 """Values that PBT tunes by default."""
 
@@ -414,12 +418,8 @@ def tell_pairs(rows: Sequence[Mapping[str, str]], arm: str, than: str, runs: int
 def tell(chosen: Namespace) -> None:
     """Print the tables of docs/lab/worth.md."""
     rows = read(chosen.rows)
-    if {row["task"] for row in rows} <= BUDGETS.keys():
-        tell_pairs(rows, "wide", "random", BUDGETS_RUNS)
-    elif any(row["arm"] == "three" for row in rows):
-        tell_pairs(rows, "three", "default", VALUES_RUNS)
-    elif any(row["arm"] == "wide_unknown" for row in rows):
-        tell_pairs(rows, "wide_unknown", "random_unknown", UNKNOWN_RUNS)
+    if chosen.rows.stem in PAIRED:
+        tell_pairs(rows, *PAIRED[chosen.rows.stem])
     present = {row["arm"] for row in rows}
     arms = [arm for arm in ARMS if arm in present]
     for how in ("greedy", "drawn"):
