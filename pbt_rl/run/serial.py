@@ -80,7 +80,7 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
                 # Compare: if a comparison is due, the controller decides on copies and new values of members.
                 decisions = supervisor.compare(pack, report)
                 # Exchange: learners receive messages to save, load and change members.
-                # Learners apply these messages before training.
+                # All learners handle these messages before any of them trains.
                 supervisor.exchange(decisions)
             yield pack is packs[-1]
 
