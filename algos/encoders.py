@@ -113,7 +113,7 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Divide uint8 pixels [N, C, H, W] by 255 and convolve, to [N, output channels, h, w].
+        """Convolve uint8 pixels [N, C, H, W], scaled to 0..1, to [N, output channels, h, w].
 
         The weights, not the image, are divided by 255, because the image is larger than the weights. bf16 represents
         0..255 exactly. Images of another dtype than uint8 are already normalised (normalizers.py).

@@ -177,7 +177,8 @@ class Replay:
         """Draw the segments for a batch: one `Segments` per entry of `ReplaySpec.draws`.
 
         If the replay of a policy has no segment for an entry, all segments of the policy in this result are invalid.
-        Reasons: too few steps, or (`Draw.rewarded_half`) too short episodes. generator: on the CPU.
+        A segment is missing if the replay has too few steps, or (`Draw.rewarded_half`) only short episodes.
+        generator: on the CPU.
         """
         _, steps, rows = batch.valid.shape
         rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))

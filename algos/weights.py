@@ -151,8 +151,8 @@ warnings.filterwarnings("ignore", message="grad and param do not obey the gradie
 class Weights:
     """Parameters and gradients of all policies of a pack, [P, N]. N: parameters of one policy.
 
-    masters: float32 weights that the optimiser writes, part of the pack's state. The working copy is read by learning,
-    and the serving copy by acting.
+    masters: float32 weights that the optimiser writes, part of the pack's state. Learning reads another copy, the
+    working copy, and acting a third, the serving copy.
     one_by_one: True if slots learn one after another and share one gradient vector.
     """
 

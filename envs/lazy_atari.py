@@ -43,12 +43,12 @@ WHOLE_ROWS = 16
 
 
 def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
-    """Distribute rows over engines. Return the rows [E] of each engine, in the order of construction.
+    """Distribute rows over engines. Return an array [E] of row numbers for each engine, in the order of construction.
 
     together: number of neighbouring rows that one policy plays.
 
-    Policies get rows round-robin, alternately in ascending and descending order. During the construction all policies
-    then have almost equal numbers of rows.
+    Policies get rows round-robin, alternately in ascending and descending order. While engines are being constructed,
+    all policies therefore have almost equal numbers of rows.
     """
     row_EP = np.arange(rows).reshape(-1, together).T.copy()
     row_EP[1::2] = row_EP[1::2, ::-1]

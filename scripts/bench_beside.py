@@ -80,9 +80,10 @@ def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
 def together(
     env: str, num_policies: int, seconds: float, job: str, number: Mapping[str, int]
 ) -> dict[str, float]:
-    """Measure the CPU-microseconds per step of each stage in parallel. number: stage -> number of processes.
+    """Measure the CPU-microseconds per step of each stage, while all processes run in parallel.
 
-    The processes have the environment variables of learners. Raises RuntimeError if a process fails.
+    number: stage -> number of processes. The processes have the environment variables of learners. Raises RuntimeError
+    if a process fails.
     """
     words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds), "--job", job]
     with contextlib.ExitStack() as ends:

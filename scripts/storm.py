@@ -368,7 +368,7 @@ class Run:
         return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
-        """Wait for a new checkpoint, which shows that the run continues, or for the end of the life."""
+        """Wait for a new checkpoint, which shows that the run continues, or for the end of the command."""
         now = time.time()
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 

@@ -211,7 +211,7 @@ class FinalScores(Struct, frozen=True):
     """Final evaluation of a member.
 
     mean: mean objective. halves: (mean over episodes with even numbers, mean over episodes with odd numbers). One half
-    selects a member, and the other half scores it. None without a control group.
+    selects a member, and the other half scores it. `halves` is None without a control group.
     """
 
     member: Whole

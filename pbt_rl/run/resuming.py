@@ -193,7 +193,7 @@ def controller_state(state: Any) -> Any:
 def restore_run_state(
     state: Any, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> bool:
-    """Restore the supervisor's state, except the controller, into objects with the options of the resumed run.
+    """Restore the supervisor's state, except the controller. The objects already have the options of the resumed run.
 
     Return True if the plan of packs and slots is unchanged.
     Raises ValueError if the state does not fit. The objects are unusable after this error.
