@@ -10,8 +10,8 @@ import contextlib
 import difflib
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -267,8 +267,11 @@ class GymVectorEnv:
 
     def _make(self, env_id: str, make: MakeEnv, rows: int) -> EnvSpec:
         """Make the environments and return their common spec."""
-        for _ in with_heartbeat(self._heartbeat, range(rows)):
-            self._envs.append(make())
+        with contextlib.ExitStack() as exits:
+            for row in with_heartbeat(self._heartbeat, range(rows)):
+                self._envs.append(make())
+                if row == 0:
+                    exits.enter_context(_equal_mujoco_warnings_once())
         spec = describe(env_id, self._envs[0])
         check_distinct(env_id, self._envs)
         if any(describe(env_id, env) != spec for env in self._envs[1:]):
@@ -433,6 +436,27 @@ class GymVectorEnv:
             raise self._breach(f"the {what} must be a number", value) from None
 
 
+@contextlib.contextmanager
+def _equal_mujoco_warnings_once() -> Iterator[None]:
+    """Collect MuJoCo's warnings, and print each text once at the end. MuJoCo does not write them to MUJOCO_LOG.TXT.
+
+    MuJoCo 4 repeats a deprecation warning for each environment. The handler must not run Python code, because MuJoCo
+    aborts the process if a handler raises an exception, such as KeyboardInterrupt. A user's handler stays.
+    """
+    mujoco: Any = sys.modules.get("mujoco")
+    if not hasattr(mujoco, "get_mju_user_warning") or mujoco.get_mju_user_warning() is not None:
+        yield
+        return
+    texts: list[str] = []
+    mujoco.set_mju_user_warning(texts.append)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(None)
+        for text in dict.fromkeys(texts):
+            print(f"WARNING: {text}", file=sys.stderr, flush=True)
+
+
 def names() -> tuple[str, ...]:
     """Return the registered ids whose packages are installed, except Atari's, because Atari is a separate family."""
     found = []
@@ -457,30 +481,13 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
             # Gymnasium's checker is disabled because this package's checks take less time and raise errors.
             with warnings.catch_warnings():  # Gymnasium warns if a newer version exists
                 warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
-                env = gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
+                return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             if isinstance(error, TypeError) and not keywords:
                 raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
-        _print_mujoco_warnings_once()
-        return env
 
     return make
-
-
-def _print_mujoco_warnings_once() -> None:
-    """Print equal warnings of MuJoCo once per process, and do not write them to MUJOCO_LOG.TXT.
-
-    MuJoCo 4 repeats a deprecation warning for each environment. A handler that is already set stays.
-    """
-    mujoco: Any = sys.modules.get("mujoco")
-    if hasattr(mujoco, "get_mju_user_warning") and mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_print_mujoco_warning)
-
-
-@lru_cache(64)
-def _print_mujoco_warning(text: str) -> None:
-    print(f"WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:

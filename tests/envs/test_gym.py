@@ -275,14 +275,20 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
 
 
-def test_a_warning_of_mujoco_is_printed_once(monkeypatch, capsys):
-    handlers = []
-    mujoco = SimpleNamespace(
-        get_mju_user_warning=lambda: handlers[-1] if handlers else None, set_mju_user_warning=handlers.append
-    )
-    monkeypatch.setitem(sys.modules, "mujoco", mujoco)
-    make_vector_env("Pendulum-v1", 3, 0, lambda _row: (0, {}), {}).close()
-    (warn,) = handlers
-    for text in ("deprecated", "deprecated", "unstable"):
-        warn(text)
-    assert capsys.readouterr().err == "WARNING: deprecated\nWARNING: unstable\n"
+@pytest.mark.parametrize("own", [None, print], ids=["no handler", "the user's handler"])
+def test_equal_warnings_of_mujoco_are_printed_once(monkeypatch, capsys, own):
+    """The first environment imports MuJoCo, so MuJoCo itself prints the warnings of this environment."""
+    handlers = [own]
+    mujoco = SimpleNamespace(get_mju_user_warning=lambda: handlers[-1], set_mju_user_warning=handlers.append)
+
+    def make():
+        if "mujoco" in sys.modules and not own:
+            for text in ("deprecated", "unstable"):
+                handlers[-1](text)
+        monkeypatch.setitem(sys.modules, "mujoco", mujoco)
+        return Scripted()
+
+    monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+    GymVectorEnv("gym/x", make, 3, 0, lambda _row: (0, {})).close()
+    assert handlers[-1] is own
+    assert capsys.readouterr().err == ("" if own else "WARNING: deprecated\nWARNING: unstable\n")
