@@ -4,9 +4,9 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv, worth_values.csv, worth_unknown.csv
-and worth_again.csv have the rows of the second to sixth experiment (--rows). All runs are in serial mode. Other work on
-the machine therefore changes only the seconds of a run.
+docs/lab/results/worth.csv has one row per run. worth_rules.csv, worth_budgets.csv, worth_values.csv, worth_unknown.csv,
+worth_again.csv and worth_room.csv have the rows of the second to seventh experiment (--rows). All runs are in serial
+mode. Other work on the machine therefore changes only the seconds of a run.
 """
 
 from __future__ import annotations
@@ -174,8 +174,9 @@ PAIRED: Mapping[str, tuple[str, str, int]] = {
     "worth_values": ("three", "default", 72),
     "worth_unknown": ("wide_unknown", "random_unknown", 72),
     "worth_again": ("wide_unknown", "random_unknown", 96),
+    "worth_room": ("wide_unknown", "random_unknown", 100),
 }
-"""File of rows -> compared arms with equal starts, and number of runs, in the third to sixth experiment."""
+"""File of rows -> compared arms with equal starts, and number of runs, in the third to seventh experiment."""
 USUAL = ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm")
 """Values that PBT tunes by default."""
 
@@ -385,34 +386,44 @@ def pooled(found: Scores, arm: str, than: str, level: float = 0.95) -> tuple[flo
     )
 
 
+def normalised(task: str, score: float) -> float:
+    """Return a score as a share of the distance from the random to the best known policy."""
+    about = (TASKS | BUDGETS)[task]
+    return (score - about.random) / (about.best - about.random)
+
+
 def iqm(found: Scores, arm: str) -> float:
     """Return the interquartile mean of an arm's normalised scores over all tasks and seeds."""
     all_scores = sorted(
-        (score - about.random) / (about.best - about.random)
-        for task, arms in found.items()
-        for about in [(TASKS | BUDGETS)[task]]
-        for score in arms.get(arm, {}).values()
+        normalised(task, score) for task, arms in found.items() for score in arms.get(arm, {}).values()
     )
     cut = len(all_scores) // 4
     return float(np.mean(all_scores[cut : len(all_scores) - cut])) if all_scores else math.nan
 
 
 def tell_pairs(rows: Sequence[Mapping[str, str]], arm: str, than: str, runs: int) -> None:
-    """Print for each task how many runs of `arm` score more than the run of `than` with the same starts.
+    """Print for each task, and for all, how many runs of `arm` score more than the run of `than` with the same starts.
 
-    p: two-sided, Wilcoxon's signed-rank test. Exit with code 1 before all `runs` are there, as the protocols demand.
+    p: two-sided, Wilcoxon's signed-rank test. Differences over all tasks are of normalised scores. Exit with code 1
+    before all `runs` are there, as the protocols demand.
     """
     if len(rows) < runs:
         sys.exit(f"{len(rows)} of {runs} runs are there: the tables are made after the last run")
     for how in ("drawn", "greedy"):
+        all_gains = []
         for task, arms in scores(rows, how).items():
             seeds = sorted(arms[arm].keys() & arms[than].keys())
-            gains = np.array([arms[arm][seed] - arms[than][seed] for seed in seeds])
-            p = wilcoxon(gains).pvalue
-            print(
-                f"{task}, {how} actions: {(gains > 0).sum()} of {len(gains)} pairs better, median difference "
-                f"{np.median(gains):.2f}, p = {p:.4f}"
-            )
+            tell_gains(f"{task}, {how} actions", [arms[arm][seed] - arms[than][seed] for seed in seeds])
+            all_gains += [normalised(task, arms[arm][s]) - normalised(task, arms[than][s]) for s in seeds]
+        tell_gains(f"all tasks, {how} actions, normalised", all_gains)
+
+
+def tell_gains(what: str, gains: Sequence[float]) -> None:
+    """Print the number of positive differences, their median, and p."""
+    print(
+        f"{what}: {(np.array(gains) > 0).sum()} of {len(gains)} pairs better, median difference "
+        f"{np.median(gains):.2f}, p = {wilcoxon(gains).pvalue:.2g}"
+    )
 
 
 def tell(chosen: Namespace) -> None:
