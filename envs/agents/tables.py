@@ -52,12 +52,12 @@ class _AgentTable:
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
         """Masks [S] of agents. _acting: agents in the game, including agents that wait for their turn. _active: the
-        agents of _acting, and agents that have left but stay active. _known: agents that have been in the game in this
-        episode.
+        agents of _acting, and agents that have left but still get actions. _known: agents that have been in the game in
+        this episode.
         """
         self._pays_late = self._stays = False
-        """_pays_late: True after the first reward of an agent that had left. _stays: True if agents that leave stay
-        active in this episode.
+        """_pays_late: True after the first reward of an agent that had left. _stays: True if agents that leave
+        still get actions in this episode.
         """
 
     def describe(self) -> EnvSpec:
@@ -96,7 +96,7 @@ class _AgentTable:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Record the agents in the game, and return (terminated, truncated) of this step. All arrays are [S] bool.
 
-        For agents that have left but stay active, the end is reported in the last step of the episode.
+        Agents that have left but still get actions end in the last step of the episode.
 
         acting: agents in the game after this step.
         terminated, truncated: agents that were in the game before this step and have left, by kind of end.
@@ -230,7 +230,7 @@ class TurnTable(_AgentTable):
     ) -> Scene:
         """Return the scene after a reset or step.
 
-        was: [S] bool, agents that were in the game before and after this step.
+        was: [S] bool, agents that were in the game before this step and still are.
         reward, terminated, truncated: [S], see `Scene`.
         reported: results of `Agents.reported`.
         last: agent's index -> final observation, for agents that left in this step.

@@ -254,9 +254,9 @@ def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     """Return `shaping.NAME` -> spec for the default shaping of an environment.
 
-    Bounds: 1/100 to 100 times the default, because factors keep the sign. Values in `UNTUNED` are not tuned. A value
-    with the default 0 has the bounds -1..1. `EITHER_SIGN` contains the values with the default 0 that are tuned without
-    a user-defined range.
+    Bounds: 1/100 to 100 times the default. Mutations multiply a value, and therefore keep its sign. Values in `UNTUNED`
+    are not tuned. A value with the default 0 has the bounds -1..1. `EITHER_SIGN` contains the values with the default 0
+    that are tuned without a user-defined range.
     """
     table = {}
     for name, value in defaults.items():

@@ -85,7 +85,7 @@ class ObjectiveWindow:
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Replace the window of each task with a single NaN, which counts as one more episode."""
+        """Replace the window of each task with a single NaN. The NaN counts as an episode."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)

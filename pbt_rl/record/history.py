@@ -342,7 +342,7 @@ class History:
 
     @cached_property
     def _training_clock(self) -> tuple[list[float], list[float]]:
-        """Seconds since the start, and training seconds, for each progress record with training seconds."""
+        """Seconds since the start, and training seconds. Both have an entry per record that has training seconds."""
         known = [(self.since(e), e.training_seconds) for e in self.of(Progress)]
         told = [(time, trained) for time, trained in known if trained is not None]
         return [time for time, _ in told], [trained for _, trained in told]
