@@ -259,7 +259,7 @@ class UserEncoder(Encoder):
         )
 
     def _try(self) -> None:
-        """Determine F by a dry run on two observations.
+        """Determine the number of features (F) by a dry run on two observations.
 
         Raises NetworkError if the encoder fails, or breaks a requirement.
         """

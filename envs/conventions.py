@@ -397,7 +397,7 @@ class ConventionWarnings:
     ) -> None:
         """Warn if final observations are equal to the first observations of the next episodes.
 
-        rows_R: True for ended episodes. With same-step resets, True for truncated episodes.
+        rows_R: True for truncated episodes. If a reset with a mask follows the last step: True for all ended episodes.
         before, final, first: observations before the last step, after the last step, and after the reset.
         same_step: False if a reset with a mask follows the last step.
         """

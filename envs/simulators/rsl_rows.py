@@ -42,7 +42,7 @@ class Terms:
     """Reward terms of a reward manager, with separate weights for each slot.
 
     defaults: term -> the task's weight.
-    scale: factor on all terms, which the manager applies: the seconds of a step, or 1.
+    scale: factor that the manager applies to all terms. Either the duration of a step in seconds, or 1.
     """
 
     def __init__(self, env_id: str, manager: Any, rows: int, step_seconds: float) -> None:

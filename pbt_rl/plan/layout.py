@@ -62,7 +62,7 @@ class PackPlan:
 
     @property
     def episodes_of_score(self) -> int:
-        """Least number of episodes in one reported score: 1, or (device simulators) the number of rows of a row group.
+        """Least number of episodes in one reported score. Device simulator: rows of a row group. Otherwise: 1.
 
         A score of a device simulator may be a mean over several rounds.
         """

@@ -57,7 +57,7 @@ class _Config(Struct):
 
 
 class _Tuned(Struct):
-    """Fields of the config in the journal of a `tune.run` run. api: shown as the environment."""
+    """Config of a `tune.run` run, from its journal. api: name that is listed in the column of the environment."""
 
     api: str
     num_members: Whole

@@ -220,7 +220,8 @@ class ActorRestarts:
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
         """Raise RunFailed after more than --max-actor-restarts restarts within WINDOW_MINUTES.
 
-        Also raise RunFailed after more successive restarts of this actor with fewer than FEW_STEPS steps in between.
+        Also raise RunFailed if this actor was restarted more often than that in a row, with fewer than FEW_STEPS steps
+        after each restart.
         steps: all steps of the actor's vector envs so far.
         """
         limit, now = self.config.max_actor_restarts, time.monotonic()

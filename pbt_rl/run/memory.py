@@ -264,7 +264,8 @@ class Memory:
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
     """Return the layout of a member's arrays, and the positions of the parameters in the member's flat vector.
 
-    values: values of any member. The function builds a pack of one policy, and raises the errors of an invalid network.
+    values: hyperparameters of a member. All members have the same layout. The function builds a pack of one policy, and
+    raises the errors of an invalid network.
     """
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
@@ -274,7 +275,7 @@ def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, N
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
     """Create the store. Return the store, its pool, and the positions of the parameters in a member's flat vector.
 
-    values: values of any member.
+    values: hyperparameters of a member.
     """
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)

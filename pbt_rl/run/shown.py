@@ -475,7 +475,7 @@ def _random_starts(resolved: ResolvedRun) -> dict[str, str]:
 
 
 def _ignored_weights(resolved: ResolvedRun) -> list[str]:
-    """Return a note for each reward weight in --shaping that is the start value of no member."""
+    """Return a note for each reward weight in --shaping with which no member starts."""
     random = _random_starts(resolved)
     return [
         f"note: --shaping.{name} {value:g} has no effect: {random[SHAPING + name]}"

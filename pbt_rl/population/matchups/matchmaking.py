@@ -67,7 +67,7 @@ class Matchmaker:
         return self.vector_envs, self.slots * self.envs // self.agents, self.agents
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
-        """Return the matchups of all vector envs, [U, E, S].
+        """Return the matchups of all vector envs: array of slots, [U, E, S].
 
         win_rate: function (slot, other slot) -> share of their games that `slot` wins.
         """
