@@ -174,7 +174,7 @@ PAIRED: Mapping[str, tuple[str, str, int]] = {
     "worth_values": ("three", "default", 72),
     "worth_unknown": ("wide_unknown", "random_unknown", 72),
     "worth_again": ("wide_unknown", "random_unknown", 96),
-    "worth_room": ("wide_unknown", "random_unknown", 70),
+    "worth_room": ("wide_unknown", "random_unknown", 60),
 }
 """File of rows -> compared arms with equal starts, and number of runs, in the third to seventh experiment."""
 USUAL = ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm")
