@@ -56,7 +56,7 @@ class Result:
 
     @classmethod
     def of(cls, folder: Path | str) -> Result:
-        """Read the result of a finished run from its folder. Raises RunFailed if there is no summary."""
+        """Read the result of a finished run from its folder. Raises RunFailed without a readable summary."""
         paths = RunFolder(Path(folder))
         try:
             return cls(paths.path, json.loads(paths.summary.read_text()))
@@ -64,6 +64,8 @@ class Result:
             raise RunFailed(
                 f"{paths.summary} cannot be read: {error.strerror}. Has the run ended?"
             ) from error
+        except ValueError as error:
+            raise RunFailed(f"{paths.summary} is damaged: {error}") from error
 
     @property
     def ended(self) -> str:

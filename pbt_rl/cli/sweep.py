@@ -120,7 +120,7 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
         values = text.split(",")
         if not name or not equals or not all(values):
             why = "write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
-        elif name in grid:
+        elif spelt(name) in map(spelt, grid):
             why = "give all values of an option in one --grid"
         elif spelt(name) in GIVEN_BY_THE_SWEEP:
             why = "the sweep sets this option for each run (use --seeds, --name)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,12 @@ class Policy(play.Policy):
             )
         begins = np.full(count, state is None)
         if first is not None:
-            begins |= np.asarray(first, np.bool_).reshape(count)
+            given = np.asarray(first, np.bool_)
+            if given.size != count:
+                raise ConfigError(
+                    f"first has {given.size} entries, but the observation has {count} rows: give [R] bool"
+                )
+            begins |= given.reshape(count)
         action_RA, state = self.act(arrays, begins, state)
         if rows is None:
             return self._interface.actions(action_RA[0]), state
@@ -120,7 +126,7 @@ class Policy(play.Policy):
         The number is None if `obs` has no axis of rows. Raises ConfigError if an array has a wrong shape or value, or
         if arrays have different numbers of rows.
         """
-        given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
+        given = {array.name: self._array(array, obs) for array in self._interface.arrays}
         rows_of: dict[str, int | None] = {}
         for array in self._interface.arrays:
             extra = given[array.name].ndim - len(array.shape)
@@ -146,6 +152,15 @@ class Policy(play.Policy):
             }, rows
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+    def _array(self, array: _Array, obs: Any) -> NDArray[Any]:
+        found = self._find(array, obs)
+        try:
+            return array_of(found)
+        except ValueError as error:
+            raise ConfigError(
+                f"observation {array.name!r} of {self.spec.env_id} cannot be used: {error}"
+            ) from error
 
     def _find(self, array: _Array, obs: Any) -> Any:
         in_tuple = isinstance(obs, tuple) and array.path[:1] != () and array.path[0].isdecimal()
@@ -187,11 +202,13 @@ def load_policy(
     `seed`.
     trust: True to import the modules that the run's config.json names, such as a custom environment. It is needed only
     for a run of another user, or for a copied or moved run.
-    Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, for weights that do not fit the
-    environment or the config, and if the run needs `trust`.
+    Raises ConfigError for `at` and `seed` that are not whole numbers from 0 on, for a folder without a run, for an
+    unsaved member or checkpoint, for weights that do not fit the environment or the config, and if the run needs
+    `trust`.
     The function makes the environment, to read its spaces. Raises EnvSetupError if the environment cannot be made.
     """
-    folder = path_given("run", run)
+    folder, seed = path_given("run", run), _whole("seed", seed)
+    at = None if at is None else _whole("at", at)
     config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
@@ -209,6 +226,14 @@ def load_policy(
         "trust": trust,
     }
     return policy
+
+
+def _whole(name: str, value: object) -> int:
+    """Convert an argument to an integer. Raises ConfigError unless it is a whole number >= 0 of at most 18 digits."""
+    number = index(value) if hasattr(value, "__index__") else -1
+    if not 0 <= number < 10**18:
+        raise ConfigError(f"{name}={value!r:.80} cannot be used: give a whole number of at most 18 digits")
+    return number
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:

@@ -44,6 +44,7 @@ from pbt_rl.tune.space import (
     never_compared,
     space_controller,
     table_of,
+    table_of_texts,
     whole,
 )
 from pbt_rl.tune.training import Training, restore
@@ -190,7 +191,7 @@ def run(
             record = Journal(path)
             opened.callback(record.close)
             if saved is None:
-                record.start(recorded, seed, {"table": dict(table or {})})
+                record.start(recorded, seed, {"table": table_of_texts(table)})
         first = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
         training = Training(
             pool,

@@ -67,7 +67,7 @@ def loguniform(low: float, high: float) -> HyperSpec:
     Raises ConfigError unless 0 < low < high < infinity.
     """
     remedy = "give two positive numbers, the lower one first"
-    needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
+    needs(is_number(low) and is_number(high) and 0 < low < high, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
 
 
@@ -128,6 +128,13 @@ def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
     return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
 
 
+def table_of_texts(table: Mapping[str, HyperSpec] | None) -> dict[str, HyperSpec]:
+    """Copy a table with texts as choices, for the journal, because choices may be objects of any type."""
+    return {
+        name: replace(spec, choices=(*map(meaning, spec.choices),)) for name, spec in (table or {}).items()
+    }
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """True for a finite Python or NumPy number (not a bool) that a float can represent."""
     try:
@@ -166,9 +173,23 @@ def _of_meanings(
         if not isinstance(answer, Mapping) or answer.keys() != known.keys():
             what = f"it must return a value for each of {list(known)}"
             raise ConfigError(f"{who} returned {answer!r:.200}: {what}")
-        return {name: _number(who, table[name], answer[name]) for name in known}
+        return {name: _number(who, spec, _entry(who, answer, name)) for name, spec in table.items()}
 
     return moved
+
+
+def _entry(who: str, answer: Mapping[str, Any], name: str) -> Any:
+    """Return the value `name` of decoded values, the inverse of `decode`. Raises ConfigError if it is missing.
+
+    who: name of the function that returned `answer`, for the message.
+    """
+    entry: Any = answer
+    for key in name.split("."):
+        try:
+            entry = entry[int(key) if isinstance(entry, tuple | list) else key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ConfigError(f"{who} returned {answer!r:.200}: {name} is missing") from None
+    return entry
 
 
 def _number(who: str, spec: HyperSpec, value: Any) -> float:

@@ -195,7 +195,7 @@ class Worker:
             case Train(member, hypers, steps):
                 self._method = "step()"
                 for _ in range(steps):
-                    self._members[member].step(hypers)
+                    self._members[member].step(_copied(hypers))  # because `step` may change its argument
                 self._method = "evaluate()"
                 value = self._members[member].evaluate()
                 try:
@@ -211,6 +211,15 @@ class Worker:
                 self._method = "load()"
                 self._members[member].load(pickle.loads(pickled))
         return None
+
+
+def _copied(hypers: Mapping[str, Any]) -> Hypers:
+    """Copy the values of a member, including nested dictionaries."""
+
+    def copied(value: Any) -> Any:
+        return {name: copied(part) for name, part in value.items()} if type(value) is dict else value
+
+    return Hypers({name: copied(value) for name, value in hypers.items()})
 
 
 def _whole(made: Any) -> Member:

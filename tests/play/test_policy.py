@@ -160,12 +160,28 @@ def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):
         (np.zeros((1, 2, 4), np.float32), r"shape \(1, 2, 4\): give \(4,\)"),
         ({"pixels": np.zeros(4, np.float32)}, "lacks 'obs'"),
         (np.full(4, np.nan, np.float32), "NaN "),
+        ([[1, 2, 3, 4], [1, 2]], "observation 'obs' of gym/CartPole-v1 cannot be used"),
     ],
 )
 def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, message):
     policy = policy_of(tmp_path, "gym/CartPole-v1")
     with pytest.raises(ConfigError, match=message):
         policy(obs)
+
+
+@pytest.mark.parametrize(
+    "argument", [{"at": "8988"}, {"at": -1}, {"seed": -1}, {"seed": 2**70}, {"seed": "1"}, {"seed": 0.5}]
+)
+def test_an_argument_that_is_no_whole_number_is_one_clear_error(tmp_path, argument):
+    ((name, value),) = argument.items()
+    with pytest.raises(ConfigError, match=f"{name}={value!r} cannot be used"):
+        load_policy(tmp_path, **argument)
+
+
+def test_the_beginnings_of_other_rows_are_one_clear_error(tmp_path):
+    policy = policy_of(tmp_path, "gym/CartPole-v1")
+    with pytest.raises(ConfigError, match="first has 2 entries, but the observation has 3 rows"):
+        policy(np.zeros((3, 4), np.float32), None, np.array([True, False]))
 
 
 def test_a_state_of_other_rows_is_one_clear_error(tmp_path):

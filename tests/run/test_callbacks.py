@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import pbt_rl
-from pbt_rl import ConfigError
+from pbt_rl import ConfigError, RunFailed
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.run.callbacks import Callbacks, Stop
 from tests.helpers.views import member, view
@@ -129,3 +129,9 @@ def test_the_run_ends_at_an_objective_over_a_full_window(tmp_path):
 def test_what_is_no_function_is_refused_before_anything_starts():
     with pytest.raises(ConfigError, match="on_report 3"):
         pbt_rl.train(env="toy/identity", on_report=3)
+
+
+def test_a_damaged_summary_is_one_clear_error(tmp_path):
+    (tmp_path / "summary.json").write_text('{"ended": "fra')
+    with pytest.raises(RunFailed, match=r"summary\.json is damaged"):
+        pbt_rl.Result.of(tmp_path)

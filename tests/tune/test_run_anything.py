@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import os
 import pickle
 import re
@@ -120,6 +121,58 @@ def test_arrays_are_choices():
     space = {**RATE, "array": arrays}
     result = run(Walker, space, steps=4, num_members=2, explore=lambda v: {**v, "array": arrays[1]})
     assert any(result.best_hypers["array"] is one for one in arrays)
+
+
+def test_choices_may_be_objects_that_json_does_not_have(tmp_path):
+    choices = [np.zeros(2), math.sqrt, Walker, b"x", {1, 2}, {(1, 2): 3}, 1j]
+    space = {**RATE, "what": choices}
+    for steps in (10, 20):
+        result = run(Walker, space, steps=steps, num_members=4, folder=tmp_path, progress=False)
+    assert any(result.best_hypers["what"] is one for one in choices)
+    assert audit(tmp_path, space) == []
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_each_step_has_the_values_of_its_member(every):
+    class Greedy(Walker):
+        def step(self, hypers):
+            given.append((hypers["rate"], hypers["opt"]["depth"]))
+            hypers["rate"] *= 0.5
+            hypers["opt"].clear()
+            hypers.pop("kind")
+
+    given = []
+    space = {"rate": (0.1, 0.9), "opt.depth": (1, 9), "kind": ["a", "b"]}
+    run(Greedy, space, steps=5, num_members=1, evaluate_every=every, progress=False)
+    assert len(given) == 5
+    assert len({*given}) == 1
+
+
+def test_a_range_of_texts_is_one_clear_error():
+    with pytest.raises(ConfigError, match="loguniform"):
+        tune.loguniform("1e-4", 1)
+
+
+def test_an_explore_function_has_nested_values_as_step_has_them():
+    space = {**RATE, "opt.rate": (0.1, 1.0), "opt.betas.0": (0.1, 1.0), "opt.betas.1": (1, 9)}
+    seen = []
+
+    def explore(values):
+        seen.append(values["opt"])
+        return {**values, "opt": {"rate": 0.5, "betas": (0.25, 3)}}
+
+    result = run(Walker, space, steps=20, num_members=4, period=2, explore=explore, progress=False)
+    assert {"rate": 0.5, "betas": (0.25, 3)} in [member.hypers["opt"] for member in result.members]
+    assert all(isinstance(opt["betas"], tuple) for opt in seen)
+    with pytest.raises(ConfigError, match=r"^explore=<lambda> returned .*: opt.betas.1 is missing"):
+        run(
+            Walker,
+            space,
+            steps=20,
+            num_members=4,
+            period=2,
+            explore=lambda v: {**v, "opt": {"rate": 0.5, "betas": (0.1,)}},
+        )
 
 
 def test_names_with_numbers_that_are_no_places_stay_names():
