@@ -183,7 +183,7 @@ def _decoder(space: spaces.Space[Any]) -> Decode:
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return lambda action: (action[..., 0] + first).astype(dtype)
+        return lambda action: (action[..., 0].astype(np.int64) + first).astype(dtype)
     if isinstance(space, spaces.MultiDiscrete):
         start, shape = space.start, space.shape
         return lambda action: (action.reshape((*action.shape[:-1], *shape)) + start).astype(dtype)

@@ -374,27 +374,30 @@ class GymVectorEnv:
             terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
         self._first[row] = False
         self._reward[row] = number
+        cut = False
         if truncated:
             if row == 0:
                 self._warnings.of_cut(obs)
         elif self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
-            truncated = True
+            truncated = cut = True
         if terminated or truncated:
             self._cut_at.pop(row, None)
             self._terminated[row] = bool(terminated)
             self._truncated[row] = not terminated
             self._ended[row] = True
-            self._end(row, info, out)
+            self._end(row, info, out, cut=cut)
             # The mask is optional in the last step of an episode.
             info = {ACTION_MASK: self._all_allowed, **info}
         self._write_obs(row, obs, info, out)
 
-    def _end(self, row: int, info: Mapping[str, Any], out: StepArrays) -> None:
+    def _end(self, row: int, info: Mapping[str, Any], out: StepArrays, *, cut: bool) -> None:
+        """Record an episode's objective and statistics. cut: True if `spread_phases` has truncated the episode."""
         summed = float(self._book.raw_R[row]) + self._reward[row]
         objective = objective_of(self.spec.env_id, info, summed)
         if objective is not None:
             self._objective[row] = objective
-        self._warnings.of_objective(given="true_objective" in info)
+        if not cut:  # because the environment cannot know of the cut
+            self._warnings.of_objective(given="true_objective" in info)
         self._warnings.of_end(info, terminated=self._terminated[row])
         self._warnings.of_stats(out, row, info.get("episode_extra_stats"))
 

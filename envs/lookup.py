@@ -27,11 +27,13 @@ from .base import (
     MatchupSource,
     SavesState,
     ShapingSource,
+    SpreadsPhases,
     StepArrays,
     VectorEnv,
     cpu_clock,
 )
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
+from .lazy_construction import LazilyConstructed
 from .packages import PACKAGES, named_by, registered_ids
 from .shaping import with_critic
 
@@ -94,6 +96,17 @@ class LastActionVectorEnv:
             "only vector envs with several agents follow matchups"
         )
         self._vector_env.follow(matchups)
+
+    def spread_phases(self, rng: np.random.Generator) -> bool:
+        return isinstance(self._vector_env, SpreadsPhases) and self._vector_env.spread_phases(rng)
+
+    @property
+    def incomplete(self) -> bool:
+        return isinstance(self._vector_env, LazilyConstructed) and self._vector_env.incomplete
+
+    def construct_more(self) -> None:
+        assert isinstance(self._vector_env, LazilyConstructed), "the vector env is complete"
+        self._vector_env.construct_more()
 
     def save_state(self) -> dict[str, Any] | None:
         """Return the state of the inner vector env. The wrapper itself is stateless."""

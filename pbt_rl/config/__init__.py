@@ -269,7 +269,8 @@ class Config:
     figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
-    """Stop when each member has trained on this many emulator frames. A search may stop members earlier."""
+    """Stop when each member has trained on this many emulator frames. A search may stop members earlier.
+    With --search.phase-frames, the phases of a search set the length instead."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds of training."""
     hours: float | None = option(None, above=0, at_most=10_000, common=True, may_change=True)
@@ -413,6 +414,16 @@ class Config:
     def searches(self) -> bool:
         """True if the controller is a search: it samples configurations and decides how long each member trains."""
         return controller_entry(self.controller).searches
+
+    @property
+    def full_frames(self) -> int:
+        """Maximum training length of a member in frames: `train_for_frames`, or the length that a search sets."""
+        return controller_entry(self.controller).full_frames(self, self.train_for_frames)
+
+    @property
+    def schedule_frames(self) -> int:
+        """Frames over which a learning rate falls (`ControllerEntry.schedule_frames`)."""
+        return controller_entry(self.controller).schedule_frames(self, self.train_for_frames)
 
     @property
     def algorithm(self) -> Algorithm:

@@ -85,3 +85,6 @@ class ControllerEntry:
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
     """Function (options, budget in frames) -> maximum training length of a member in frames, without extensions of
     phases."""
+    schedule_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
+    """Function (options, budget in frames) -> frames over which a learning rate falls. Less than `full_frames` if a
+    search restarts members with initialised weights, because the schedule then restarts, too."""

@@ -288,15 +288,17 @@ class Learner:
 
         Schedule `linear` returns the remaining fraction of the frames or of the time, whichever is smaller:
 
-            1 - max(frames since the member's weights were initialised / train_for_frames,
+            1 - max(frames since the member's weights were initialised / schedule_frames,
                     training seconds of the run / train_for_seconds)
+
+        schedule_frames is train_for_frames, or the length of the training in a search (see `Config`).
         """
         config = self._setup.config
         if config.learner.lr_schedule != "linear":
             return 1.0
         steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
-        share_P = frames_P / config.train_for_frames
+        share_P = frames_P / config.schedule_frames
         if config.train_for_seconds:
             share_P = np.maximum(share_P, self.clock.seconds / config.train_for_seconds)
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
@@ -306,7 +308,7 @@ class Learner:
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
-            expected_P = np.ceil(self._table.frames / share).clip(1, config.train_for_frames)
+            expected_P = np.ceil(self._table.frames / share).clip(1, config.full_frames)
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:

@@ -165,7 +165,7 @@ class Memory:
         slot_members = [None if load is None else load.member for load in loads]
         versions = shaping_versions(start.learners[number] if start.learners else {}, slot_members)
         shaping.guard[:] = 0  # the guard is odd if a learner was killed during a write
-        shaping.budget_frames[:] = self._resolved.config.train_for_frames
+        shaping.budget_frames[:] = self._resolved.config.full_frames
         for slot, load in enumerate(loads):
             values = start.unheld_values if load is None else load.values
             shaping.write(slot, versions[slot], {name: values[SHAPING + name] for name in names})

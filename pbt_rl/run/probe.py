@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 from pbt_rl.config import Config
 from pbt_rl.config.budget import ENDLESS_FRAMES
-from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import count, in_time
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
@@ -79,7 +78,7 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
 
 def _in_words(config: Config, spec: EnvSpec, rate: float, probed: float) -> str:
     """Format the estimate of a run's duration. rate: frames/s of all members. probed: seconds of the trial."""
-    each = controller_entry(config.controller).full_frames(config, config.train_for_frames)
+    each = config.full_frames
     of_all = f"of each of {counted(config.members, 'member')}"
     seconds, most = each * config.members / rate, "at most " * config.searches
     if 0 < config.train_for_seconds < seconds:

@@ -10,7 +10,6 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.lineage import Lineage, Noise
-from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import best, best_member, in_time, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
@@ -128,9 +127,10 @@ def seconds_to_end(
     In a search, the result is an upper bound, because the search may stop members early.
     """
     left = []
-    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
     if rate > 0:
-        missing = sum(max(0, full - one.frames) for one in population.members if not one.stopped)
+        missing = sum(
+            max(0, config.full_frames - one.frames) for one in population.members if not one.stopped
+        )
         left.append(missing / rate)
     if config.train_for_seconds > 0:
         left.append(max(0.0, config.train_for_seconds - training_seconds))

@@ -36,6 +36,17 @@ def test_multi_discrete_actions_keep_their_shape_and_start():
     assert space.contains(action)
 
 
+@pytest.mark.parametrize("start", [5, 20_000_001, 3_000_000_001, -3_000_000_001])
+def test_choices_with_a_large_start_stay_exact(start):
+    alone = spaces.Discrete(4, start=start)
+    both = spaces.Tuple([alone, spaces.Box(-1, 1, (1,))])
+    columns = np.arange(4)
+    chosen = [action_decoder(alone)(np.array([i], np.int32)) for i in columns]
+    assert chosen == [start + i for i in columns]
+    chosen = [action_decoder(both)(np.array([i, 0.5], np.float32))[0] for i in columns]
+    assert chosen == [start + i for i in columns]
+
+
 def test_bits_are_choices_between_two():
     space = spaces.MultiBinary((2, 2))
     assert action_spec(space, "x").nvec == (2, 2, 2, 2)

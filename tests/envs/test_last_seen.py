@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import LAST, cpu_clock, default_shaping_source, private_step_arrays, random_actions
+from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.lookup import EnvOptions, LastActionVectorEnv, make_vector_env, probe
 
 SEEING = EnvOptions(last_action_reward=True)
@@ -85,3 +86,35 @@ def test_a_vector_env_is_saved_and_clocked_through_it():
     again.step(action, other)
     assert all(np.array_equal(out.obs[name], other.obs[name]) for name in out.obs)
     assert cpu_clock(vector_env)() > 0
+
+
+def test_first_episodes_are_cut_through_it():
+    for env, cut in (("gym/CartPole-v1", True), ("toy/identity", False)):
+        source = default_shaping_source(probe(env, SEEING))
+        with closing(make_vector_env(env, 2, 0, SEEING, source)) as vector_env:
+            assert isinstance(vector_env, LastActionVectorEnv)
+            assert vector_env.spread_phases(np.random.default_rng(0)) == cut
+
+
+class Lazy:
+    """Shaping source that allows lazy construction, and begins without rows."""
+
+    may_be_lazy = begins_empty = True
+    envs_per_policy = 8
+
+    def __call__(self, _row):
+        return 0, probe("atari/pong", SEEING).shaping
+
+
+def test_all_rows_are_made_through_it():
+    rows = 24
+    with closing(make_vector_env("atari/pong", rows, 0, SEEING, Lazy())) as vector_env:
+        schedule, out = LazyConstruction([vector_env, vector_env]), private_step_arrays(vector_env.spec, rows)
+        assert not schedule.steps(1)
+        while schedule.waits_seconds is not None:
+            schedule.iterate()
+        assert schedule.steps(1)
+        vector_env.reset(out)
+        for _ in range(3):
+            vector_env.step(np.zeros((rows, 1), np.int32), out)
+        assert not out.first.any()

@@ -82,6 +82,24 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         assert float(learner._learning_rate_factor()[0]) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("search", "frames"),
+    [
+        ({"controller": "hypertrick", "search.phases": 3}, 1000),
+        ({"controller": "hypertrick", "search.phases": 3, "search.phase-frames": 1000}, 3000),
+        ({"controller": "hyperband", "search.resource": 9, "search.phase-frames": 1000}, 9000),
+        ({"controller": "random", "search.phases": 2, "search.phase-frames": 1000}, 2000),
+    ],
+)
+def test_a_linear_rate_falls_over_the_training_of_a_search(search, frames):
+    schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000, **search}
+    with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
+        learner = fleet.packs[0].learner
+        learner.shared.sampling.steps[:2] = 500, 900
+        expected = [1 - 500 / frames, 1 - 900 / frames]
+        assert learner._learning_rate_factor().tolist() == pytest.approx(expected)
+
+
 def test_a_linear_rate_falls_with_the_seconds_of_the_run_if_they_end_first():
     schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000, "train-for-seconds": 100}
     with contextlib.closing(make_fleet("appo", **schedule)) as fleet:

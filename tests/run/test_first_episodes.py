@@ -59,6 +59,42 @@ def test_first_episodes_are_cut_at_drawn_steps_and_later_ones_whole():
     assert play(whole, 3 * LIMIT) == []
 
 
+class Objective(gymnasium.Wrapper):
+    """Gives the true objective in the last step of each episode."""
+
+    def get_default_reward_shaping(self):
+        return {"weight": 0.1}
+
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        pass
+
+    def step(self, action):
+        *answer, terminated, truncated, info = super().step(action)
+        objective = {"true_objective": 5.0} if terminated or truncated else {}
+        return *answer, terminated, truncated, info | objective
+
+
+class Warned:
+    """Shaping source that keeps the warnings."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def __call__(self, _row):
+        return 0, {"weight": 0.1}
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+
+def test_an_episode_that_was_cut_short_needs_no_objective():
+    source = Warned()
+    vector_env = GymVectorEnv("x:y", lambda: Objective(limited()), 4, 0, source)
+    assert vector_env.spread_phases(np.random.default_rng(0))
+    assert len(play(vector_env, 3 * LIMIT)) > 8
+    assert source.warnings == []
+
+
 def test_a_run_counts_no_episode_that_was_cut_short(tmp_path):
     options = {"env": f"{__name__}:limited", "mode": "serial", "num-policies": 1, "envs-per-vector-env": 4}
     folders = [run(tmp_path, name, options, train_for_frames=1500) for name in ("cut", "again")]

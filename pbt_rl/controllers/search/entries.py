@@ -46,6 +46,7 @@ class _Kind:
             note=self.note,
             timeout_frames=self.timeout_frames,
             full_frames=self.full_frames,
+            schedule_frames=self.schedule_frames,
         )
 
     def build(self, given: ControllerContext) -> Controller:
@@ -75,6 +76,10 @@ class _Kind:
         """Return the maximum number of frames of a member, without extensions of phases. budget: frames per member."""
         search = options.group(SearchConfig)
         return self.most(search, budget, self._whole(search, budget))
+
+    def schedule_frames(self, options: OptionGroups, budget: int) -> int:
+        """Return the maximum frames from one initialisation of the weights to the next. budget: frames per member."""
+        return min(self.full_frames(options, budget), self._whole(options.group(SearchConfig), budget))
 
     def _whole(self, search: SearchConfig, budget: int) -> int:
         return search.phase_frames * self.phases(search) or budget
