@@ -74,6 +74,7 @@ def run(arguments: list[str]) -> int:
     """Run `pbt-rl sweep`: train all runs of the sweep. Return 0 if all runs complete."""
     command, common = _read(arguments)
     folder = command.folder
+    require(not RunFolder(folder).is_run, "name", command.name, f"{folder} is a run: give another name")
     found = points(_grid(command.grid), _seeds(command.seeds))
     commands = {point.name: _command(point, folder, common.words) for point in found}
     configs = {name: parse_train(words[1:]) for name, words in commands.items()}

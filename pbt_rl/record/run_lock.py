@@ -290,7 +290,8 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
     lock: FolderLock | None = None
     try:
         lock = FolderLock(made)
-        RunFolder(made).write_config(config)
+        # Without --overwrite, because config.json may be given as --config, which must not delete this run.
+        RunFolder(made).write_config(dataclasses.replace(config, overwrite=False))
         RunFolder(made).write_origin(folder.path)
         made.rename(folder.path)
     except (OSError, Held) as error:

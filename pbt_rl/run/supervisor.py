@@ -271,7 +271,9 @@ class Supervisor:
             "record": self._recorder.positions(),
             "units": fleet.save_vector_envs(),
             "resumes": self._resumes,
-            "best_member": best_member(self._population.views()),
+            "best_member": best_member(
+                self._population.views()[: self._config.num_policies]
+            ),  # without controls
         }
 
     @property

@@ -19,6 +19,7 @@ from pbt_rl.cli.sweep import (
     _print_results,
     _read,
     _seeds,
+    run,
     shares_of,
 )
 from pbt_rl.config import Config
@@ -76,6 +77,15 @@ def test_words_of_the_sweep_and_of_its_runs():
     assert common.words == ["--env", "toy/identity", "--no-figures"]
     assert _seeds(own.seeds) == [0, 2, 3, 4]
     assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
+
+
+def test_a_sweep_within_a_run_is_refused(tmp_path):
+    (tmp_path / "x").mkdir()
+    for name in ("config.json", "journal.jsonl"):
+        (tmp_path / "x" / name).write_text("{}")
+    with pytest.raises(ConfigError, match="x is a run"):
+        run(["--name", "x", "--out", str(tmp_path), "--env", "toy/identity"])
+    assert len([*(tmp_path / "x").iterdir()]) == 2
 
 
 def test_devices_are_dealt_if_all_runs_have_the_same():

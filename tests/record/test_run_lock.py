@@ -131,6 +131,7 @@ def test_a_replaced_run_is_kept_until_the_new_one_reports(tmp_path):
     assert not locked.existing
     [aside] = left_aside(tmp_path)
     assert (aside / "checkpoints" / "policy_00.safetensors").read_bytes() == b"old"
+    assert not json.loads(locked.folder.config.read_text())["overwrite"], "the file may be given as --config"
     locked.started()
     locked.started()
     locked.release(failed=True)

@@ -1,5 +1,6 @@
 """A control group: whatever the controller, it decides as if the controls were not there."""
 
+import json
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.populations import member, report
+from tests.helpers.serial import run
 
 OFTEN = {"period_frames": 100, "start_frames": 0, "min_episodes": 1, "replace_gap": 0.0}
 KINDS = {
@@ -116,3 +118,11 @@ def test_a_share_is_of_the_population_and_rounded_up():
 def test_where_controls_mean_nothing_they_are_refused(control, options):
     with pytest.raises(ConfigError, match="--control"):
         build(control, **options)
+
+
+def test_the_best_member_of_a_checkpoint_is_not_a_control(tmp_path):
+    options = {"env": "toy/identity", "mode": "serial", "num-policies": 2, "control": 8}
+    folder = run(tmp_path, "controlled", options, train_for_frames=4000, save_every_frames=500)
+    states = [json.loads(path.read_text()) for path in folder.rglob("state.json")]
+    assert states
+    assert {state["best_member"] for state in states} <= {0, 1}
