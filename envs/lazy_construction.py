@@ -39,7 +39,7 @@ class LazilyConstructed(Protocol):
 
 
 class LazyConstruction:
-    """Schedule of an actor's lazy construction. The first rows are made in one go, all later ones between two steps."""
+    """Schedule of an actor's lazy construction. First it makes rows without pauses, later between two steps."""
 
     def __init__(self, vector_envs: Sequence[VectorEnv]) -> None:
         self._vector_envs: list[object] = list(vector_envs)

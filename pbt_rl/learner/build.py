@@ -437,6 +437,10 @@ class LearnerSetup:
     """Shared memory of the `StatePool`."""
     heartbeat_fd: int
     """Shared memory of the learner's `Heartbeat`."""
+    full_frames: int
+    """`Config.full_frames`, computed in the parent, because a learner does not load the user's controller."""
+    schedule_frames: int
+    """`Config.schedule_frames`, likewise."""
     continued: Mapping[str, Any] | None = None
     """Content of the LearnerSaved message to resume from."""
     seconds: float = 0.0

@@ -298,7 +298,7 @@ class Learner:
             return 1.0
         steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
-        share_P = frames_P / config.schedule_frames
+        share_P = frames_P / self._setup.schedule_frames
         if config.train_for_seconds:
             share_P = np.maximum(share_P, self.clock.seconds / config.train_for_seconds)
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
@@ -308,7 +308,7 @@ class Learner:
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
-            expected_P = np.ceil(self._table.frames / share).clip(1, config.full_frames)
+            expected_P = np.ceil(self._table.frames / share).clip(1, self._setup.full_frames)
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:

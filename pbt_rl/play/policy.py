@@ -228,9 +228,12 @@ def load_policy(
     return policy
 
 
-def _whole(name: str, value: object) -> int:
+def _whole(name: str, value: Any) -> int:
     """Convert an argument to an integer. Raises ConfigError unless it is a whole number >= 0 of at most 18 digits."""
-    number = index(value) if hasattr(value, "__index__") else -1
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
     if not 0 <= number < 10**18:
         raise ConfigError(f"{name}={value!r:.80} cannot be used: give a whole number of at most 18 digits")
     return number

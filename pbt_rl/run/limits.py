@@ -1,8 +1,8 @@
 """Limits of the machine: open files, and the estimated memory of a run on host and devices.
 
 The estimate is computed from the shapes of arrays, and is nearly exact for the large parts: rollouts, copies of
-weights, mailboxes of images. Constants for interpreters and emulators were measured. Of the environments,
-only those of the family `atari` are counted.
+weights, mailboxes of images. Constants for interpreters and emulators were measured. Of the environments, only
+those of the family `atari` are counted.
 """
 
 from __future__ import annotations

@@ -233,6 +233,8 @@ class Memory:
             layout=self.pool.layout,
             pool_fd=self.pool.fd,
             heartbeat_fd=shared.heartbeat_fd,
+            full_frames=self._resolved.config.full_frames,
+            schedule_frames=self._resolved.config.schedule_frames,
             continued=(start.learners[number] or None) if start.learners else None,
             seconds=start.seconds,
         )

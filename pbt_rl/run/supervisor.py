@@ -266,14 +266,13 @@ class Supervisor:
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
         """Return the state for a checkpoint, without members and learners, as JSON types."""
+        without_controls = self._population.views()[: self._config.num_policies]
         return {
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
             "units": fleet.save_vector_envs(),
             "resumes": self._resumes,
-            "best_member": best_member(
-                self._population.views()[: self._config.num_policies]
-            ),  # without controls
+            "best_member": best_member(without_controls),
         }
 
     @property

@@ -127,10 +127,9 @@ def seconds_to_end(
     In a search, the result is an upper bound, because the search may stop members early.
     """
     left = []
+    full = config.full_frames
     if rate > 0:
-        missing = sum(
-            max(0, config.full_frames - one.frames) for one in population.members if not one.stopped
-        )
+        missing = sum(max(0, full - one.frames) for one in population.members if not one.stopped)
         left.append(missing / rate)
     if config.train_for_seconds > 0:
         left.append(max(0.0, config.train_for_seconds - training_seconds))

@@ -22,7 +22,7 @@ from pbt_rl.record.journal import Journal
 from pbt_rl.tune.result import Evaluation, MemberProgress, Outcome, Progress, Result
 from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.space import decode
-from pbt_rl.tune.workers import Failure, Hypers, Load, Make, Pool, Save, Task, Train
+from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
 
 SAVED = (
     "members",
@@ -194,7 +194,7 @@ class Training:
 
     def _train(self, due: Mapping[MemberRecord, int]) -> None:
         """Train and evaluate members. A broken member skips its steps, and has the objective NaN."""
-        tasks = [Train(m.id, Hypers(self._hypers(m)), steps) for m, steps in due.items() if not m.broken]
+        tasks = [Train(m.id, self._hypers(m), steps) for m, steps in due.items() if not m.broken]
         results = dict(zip((t.member for t in tasks), self._carry_out(tasks), strict=True))
         for member, steps in due.items():
             member.frames += steps
