@@ -5,12 +5,12 @@ import re
 import secrets
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.disks import FaultyDisk
+from tests.helpers.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
@@ -53,13 +53,9 @@ def adopts_no_processes():
 def nothing_left():
     before = shared_memory()
     yield
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while (processes := our_processes()) or unused(before):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    else:
+    if wait_until(lambda: not (our_processes() or unused(before)), TIMEOUT_SECONDS, 0.05):
         return
+    processes = our_processes()
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
     pytest.fail(f"left behind: processes {processes}, in /dev/shm {unused(before)}")

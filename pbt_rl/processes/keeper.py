@@ -307,6 +307,17 @@ def end_like(status: int) -> NoReturn:
     os._exit(code)
 
 
+def _close_all_but(*kept: int) -> None:
+    """Close all open descriptors except `kept`.
+
+    `os.closerange` could take minutes on Linux before 5.9, if the limit of open files is large.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
 def _become(command: list[str]) -> NoReturn:
     """Replace this process by a command (exec)."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, but the command must not
@@ -331,10 +342,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
         os.dup2(printing, 1)
         os.dup2(printing, 2)
         _become(command)
-    for name in os.listdir("/proc/self/fd"):  # close the descriptors that only the child needs
-        if int(name) not in (0, LINE, 2, output):
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    _close_all_but(0, LINE, 2, output)
     with contextlib.suppress(OSError):
         os.write(LINE, CHILD + b"%d\n" % child)
     if scratch:  # imported before the child ends, because the import takes time
@@ -353,7 +361,7 @@ def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
     end_with(parent, number)
     if os.getsid(0) != os.getpid():
         os.setsid()  # Ctrl-C is not sent to a new session
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    _close_all_but(0, 1, 2)
     _become(command)
 
 

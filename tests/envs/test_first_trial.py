@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-import time
 
 import psutil
 import pytest
@@ -14,6 +13,7 @@ from pbt_rl.envs.first_trial import environment_traceback, tried
 from pbt_rl.envs.lookup import EnvOptions, probe, recipe
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start
+from tests.helpers.waiting import wait_until
 
 MODULE = """
 import ctypes
@@ -167,17 +167,10 @@ def test_the_death_of_this_process_ends_the_copy_and_what_it_started(folder):
     run = start(
         folder, "train", "--env", "trial_of_a_test:Env", "--env-option", "fault=server, detached, hang"
     )
-    until(lambda: (folder / "server.txt").exists() and (folder / "server.txt").read_text())
+    assert wait_until(lambda: (folder / "server.txt").exists() and (folder / "server.txt").read_text())
     os.kill(run.process.pid, signal.SIGKILL)
     server = int((folder / "server.txt").read_text())
-    until(lambda: not psutil.pid_exists(server))
-
-
-def until(happened):
-    deadline = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert wait_until(lambda: not psutil.pid_exists(server))
 
 
 def test_this_process_makes_nothing_and_a_long_description_arrives_whole():

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from dataclasses import replace
 
 import psutil
@@ -33,6 +32,7 @@ from pbt_rl.report.listing import RunRow
 from pbt_rl.run.views import UNCOMPARED
 from tests.helpers.runs import command_of, start
 from tests.helpers.saved import write_run
+from tests.helpers.waiting import wait_until
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
 HERE = Share("", EVERYTHING, len(EVERYTHING))
@@ -172,13 +172,6 @@ def jobs_of(pid):
     return [c for c in psutil.Process(pid).children() if "pbt_rl" in command_of(c)]
 
 
-def wait_for(test, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize(
     ("changed", "done"),
     [
@@ -209,7 +202,7 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
     words = ("sweep", "--name=s", *SMALL.split(), "--seeds", "0", "1", "--save-every-seconds=0.5")
     sweep = start(tmp_path, *words, "--train-for-frames=1000000000")
     folder = tmp_path / "runs" / "s"
-    wait_for(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
+    assert wait_until(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
     assert sweep.end(signal.SIGINT) == 130
     assert re.search(r"seed0 .*saved", sweep.out)
     assert not (folder / "seed1").exists()
@@ -224,7 +217,7 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
 @pytest.mark.long
 def test_a_sweep_that_is_killed_leaves_no_run(tmp_path):
     sweep = start(tmp_path, "sweep", "--name=s", *SMALL.split(), "--train-for-frames=1000000000")
-    wait_for((tmp_path / "runs" / "s" / "seed0" / "journal.jsonl").exists)
+    assert wait_until((tmp_path / "runs" / "s" / "seed0" / "journal.jsonl").exists)
     (job,) = jobs_of(sweep.process.pid)
     sweep.process.kill()
     sweep.wait()

@@ -1,9 +1,8 @@
 """Writing whole checkpoints of small members, for tests."""
 
-import time
-
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from tests.helpers.snapshots import NAMES, snapshot
+from tests.helpers.waiting import wait_until
 
 TIMEOUT_SECONDS = 20.0
 STATE = {"controller": {"seed": 3, "best": float("nan")}, "text": "é"}
@@ -11,13 +10,15 @@ STATE = {"controller": {"seed": 3, "best": float("nan")}, "text": "é"}
 
 def ended(writer):
     """Wait for the end of the checkpoint in progress."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while time.monotonic() < deadline:
-        if found := writer.poll():
-            (only,) = found
-            return only
-        time.sleep(0.002)
-    raise TimeoutError("the checkpoint did not end")
+    found = []
+
+    def poll():
+        found.extend(writer.poll())
+        return bool(found)
+
+    assert wait_until(poll, pause=0.002), "the checkpoint did not end"
+    (only,) = found
+    return only
 
 
 def write_one(writer, frames, members=2, remembered=(), kept=False, state=STATE):

@@ -16,6 +16,7 @@ import pytest
 from pbt_rl.processes import keeper
 from pbt_rl.processes.child import Program, bound_to_us
 from pbt_rl.processes.keeper import FILE_BYTES, BoundedLog
+from tests.helpers.waiting import wait_until
 
 CODE = """
 import ctypes, os, signal, subprocess, sys, time
@@ -177,14 +178,9 @@ def has_ended(process):
         return True
 
 
-def gone(processes, seconds=30.0):
+def gone(processes):
     """Check whether all processes end in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if all(map(has_ended, processes)):
-            return True
-        time.sleep(0.01)
-    return False
+    return wait_until(lambda: all(map(has_ended, processes)))
 
 
 @pytest.mark.parametrize("how", ["end", "killed", "ended by its parent"])
@@ -239,10 +235,8 @@ def test_nothing_outlives_parent_and_child_that_are_killed_at_once():
 def test_daemons_that_end_leave_no_zombies(child):
     one = child("daemon that ends")
     assert one.connection.recv() == "ready"
-    head, deadline = psutil.Process(one._keeper.pid), time.monotonic() + 5
-    while len(head.children()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [p.pid for p in head.children()] == [one.pid]
+    head = psutil.Process(one._keeper.pid)
+    assert wait_until(lambda: [p.pid for p in head.children()] == [one.pid], 5)
 
 
 def test_what_a_child_has_started_can_be_terminated(child):
@@ -260,9 +254,7 @@ def test_a_scratch_folder_goes_with_its_program(tmp_path, how):
     wait = "touch a; echo ready; sleep 600" if how != "end" else "touch a; exit 3"
     program = Program(["/bin/sh", "-c", f"cd {scratch}; {wait}"], "the program", scratch=scratch)
     if how != "end":
-        deadline = time.monotonic() + 30
-        while not (scratch / "a").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert wait_until((scratch / "a").exists)
         os.kill(program.pid if how == "killed" else psutil.Process(program.pid).ppid(), signal.SIGKILL)
     text = program.how_it_ended()
     program.end(0)
@@ -301,14 +293,11 @@ def test_a_bound_program_gets_its_signal_when_its_parent_is_killed(number):
     os.close(writable)
     program = psutil.Process(int(parent.stdout.readline()))
 
-    def is_bare():
+    def state():
         opened = {path.name for path in Path(f"/proc/{program.pid}/fd").iterdir()}
-        return program.name() == "sleep" and opened == {"0", "1", "2"}
+        return program.name(), opened
 
-    deadline = time.monotonic() + 30
-    while not is_bare() and time.monotonic() < deadline:  # its loader opens libraries
-        time.sleep(0.01)
-    assert is_bare()
+    assert wait_until(lambda: state() == ("sleep", {"0", "1", "2"})), state()  # its loader opens libraries
     assert os.getsid(program.pid) == program.pid
     parent.kill()
     parent.wait()

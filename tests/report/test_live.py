@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -19,6 +18,7 @@ from pbt_rl.report.live import BEING_DRAWN, Live
 from pbt_rl.report.server import Server
 from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.runs import HANG_SECONDS, start
+from tests.helpers.waiting import wait_until
 
 EVIL = "<img src=x onerror=alert(1)>"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -60,13 +60,6 @@ def served(live):
             server.shutdown()
             thread.join()
             live.close()
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def renewed(live):
@@ -146,7 +139,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_pictures_come_when_they_a
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert "Access-Control-Allow-Origin" not in headers
         assert re.findall(rb"https?://\S+", text) == []
-        wait_for(lambda: b'src="objective.png?' in get()[2])
+        assert wait_until(lambda: b'src="objective.png?' in get()[2])
         status, headers, image = get("/objective.png?anything")
         assert (status, headers["Content-Type"], image[:8]) == (200, "image/png", PNG)
         for path in ("/journal.jsonl", "/../config.json", "/objective", "/phases.png", "/%2e%2e/config.json"):
@@ -161,10 +154,10 @@ def test_a_run_that_becomes_unreadable_is_said_and_served_again(tmp_path, events
     with served(live) as (_, get):
         (run / "journal.jsonl").rename(tmp_path / "aside")
         live._next = 0.0
-        wait_for(lambda: get()[0] == 503)
+        assert wait_until(lambda: get()[0] == 503)
         assert b"journal.jsonl" in get()[2]
         (tmp_path / "aside").rename(run / "journal.jsonl")
-        wait_for(lambda: get()[0] == 200)
+        assert wait_until(lambda: get()[0] == 200)
 
 
 # -- the command, and a browser -----------------------------------------------------------------------------
