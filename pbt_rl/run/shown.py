@@ -12,7 +12,7 @@ from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
+from pbt_rl.config.budget import FOLLOW_HOURS, in_frames, timed
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Values, shaping_given
 from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import in_time
@@ -339,7 +339,8 @@ OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
 def unread(resolved: ResolvedRun) -> list[str]:
     """Return a note for each option that the user has changed but that this run does not use."""
     config = resolved.config
-    usual = {**in_frames(config.train_for_frames), **recommended(resolved)}
+    by_time = timed(config.train_for_seconds) if config.train_for_seconds else {}
+    usual = {**in_frames(config.train_for_frames), **by_time, **recommended(resolved)}
     reasons = dict([*_reasons(config, resolved.spec.agents), *_of_learning(resolved)])
     found = []
     for one in table(config).values():
@@ -388,7 +389,7 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
         of_kind = {name for other in rules.values() for name in other.options} - {*entry.options}
         if off or not entry.compares:
             yield from ((name, why) for name in (option, *of_kind))
-        elif rule in rules and not (chosen == "ready" and getattr(config, "hours", None) is not None):
+        elif rule in rules:
             for name in of_kind.difference(rules[rule].options):
                 readers = [other for other, declared in rules.items() if name in declared.options]
                 yield name, f"it belongs to --{option} {', '.join(readers)}"
