@@ -62,6 +62,14 @@ def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
     assert options_of(commands["t-test"])["pbt.exploit"] == "t-test"
 
 
+def test_one_policy_with_defaults_takes_no_start_values_and_the_first_of_several_sources():
+    several = ["--init-from=a", "--init-from=b", "--init-from=c"]
+    starts = ["--pbt.start-values", *(f"learning_rate={rate}" for rate in (0.1, 0.2, 0.3))]
+    command = Task.read([*TINY, *several, *starts]).command(read_arms([])[2], 0)
+    assert parse_train(command[1:]).init_from == ("a",)
+    assert parse_train(command[1:]).pbt.start_values == ()
+
+
 def test_periods_that_are_given_win():
     command = Task.read([*TINY, "--pbt.period-frames", "700"]).command(read_arms([])[0], 0)
     assert options_of(command)["pbt.period-frames"] == "700"

@@ -165,8 +165,11 @@ class Task:
         """Return the arguments of `pbt-rl` for one run. The name of the run, and its folder, are left out."""
         members, frames = self.config.num_policies, self.config.train_for_frames
         replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
+        if arm.name == "defaults":
+            replaced |= {"pbt.start-values", "init-from"}
         words = ["train", *split(self.common).without(replaced).words, *arm.options]
         if arm.name == "defaults":
+            words += [f"--init-from={source}" for source in self.config.init_from[:1]]
             budget = ["--train-for-frames", str(members * frames)]
             return [*words, "--num-policies", "1", *budget, "--seed", str(seed)]
         layers = Layers.read(split(words[1:]))
