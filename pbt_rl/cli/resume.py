@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.config import OF_NAMES, Config, names_run
+from pbt_rl.config.budget import ENDLESS_FRAMES
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import as_base, changed, table
 from pbt_rl.options.help import draw
@@ -39,12 +40,12 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         before = f"before {arguments[0]}" if arguments else "the folder of a run"
         raise ConfigError(f"RUN is missing, {before}: {PROG} [OPTIONS]; pbt-rl resume --help")
-    config = parse_resume(_named(path_given("RUN", arguments[0])), arguments[1:])
+    config, shaping = _parsed(_named(path_given("RUN", arguments[0])), arguments[1:])
     spare = None if config.mode == "serial" else spare_learner(str(config.out / str(config.name)))
     try:
         from pbt_rl.run.train import train
 
-        return train(config, spare=spare)
+        return train(config, spare=spare, shaping=shaping)
     finally:
         if spare is not None:
             spare.discard()
@@ -57,6 +58,11 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     Raises ConfigError for an invalid option, an option that must not change, or a folder without a run. Raises
     EnvSetupError if the environment cannot be used.
     """
+    return _parsed(folder, arguments)[0]
+
+
+def _parsed(folder: Path, arguments: list[str]) -> tuple[Config, tuple[str, ...]]:
+    """Return the config, as `parse_resume` does, and the NAME=VALUE entries of --shaping that the arguments contain."""
     line = split(arguments)
     for name in OF_TRAIN:
         if name in line.names:
@@ -70,11 +76,13 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     options = table(start)
     values = typed(options, line, PROG)
     if "hours" in values:  # total hours of the run; the period of comparisons does not change
-        values = {"train_for_seconds": 3600 * values["hours"], **values}
+        frames = {} if before.searches else {"train_for_frames": ENDLESS_FRAMES}
+        values = {"train_for_seconds": 3600 * values["hours"], **frames, **values}
     command = changed(start, values)
     followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
     check_trust(before, followed, folder, trust=command.trust)
-    return as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
+    config = as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
+    return config, values.get("shaping", ())
 
 
 def _named(text: Path) -> Path:

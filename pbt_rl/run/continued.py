@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ class Continued:
     state: dict[str, Any]
     """Content of the checkpoint's state.json."""
     changed: Changed
+    shaping: tuple[str, ...] = ()
+    """NAME=VALUE entries of reward weights that the user gives for this resume."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -44,14 +47,16 @@ class Continued:
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the reward weights that differ because --shaping was changed: `shaping.NAME` -> new weight.
+        """Return the reward weights that the resume sets in each member: `shaping.NAME` -> new weight.
 
-        Empty if the option is unchanged. shaping: default weights of the environment.
+        These are the weights that the user gives for this resume, and those that differ because --shaping was changed.
+        shaping: default weights of the environment.
         """
-        if "shaping" not in self.changed:
-            return {}
-        before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
-        return {SHAPING + name: value for name, value in now.items() if value != before[name]}
+        before, now = (with_shaping(shaping, entries) for entries in self.changed.get("shaping", ((), ())))
+        weights = {name: value for name, value in now.items() if value != before[name]}
+        unset = dict.fromkeys(shaping, math.nan)
+        weights |= {name: v for name, v in with_shaping(unset, self.shaping).items() if not math.isnan(v)}
+        return {SHAPING + name: value for name, value in weights.items()}
 
     @property
     def resumes(self) -> int:

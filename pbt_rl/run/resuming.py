@@ -104,14 +104,19 @@ class _SavedState:
 
 
 @contextlib.contextmanager
-def fitting_state(folder: RunFolder) -> Iterator[None]:
-    """Convert a ValueError, which means that the saved state does not fit the options, into a ConfigError."""
+def fitting_state(folder: RunFolder, changed: Changed) -> Iterator[None]:
+    """Convert a ValueError, which means that the saved state does not fit the options, into a ConfigError.
+
+    changed: changed options. The message names the changed options of comparisons, because their rules have the state.
+    """
     try:
         yield
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{folder.path} cannot be resumed with these options: {error}") from error
+        names = [f"--{name}" for name in changed if name.startswith("pbt.")]
+        remedy = f"; leave out {', '.join(names)}" * bool(names)
+        raise ConfigError(f"{folder.path} cannot be resumed with these options: {error}{remedy}") from error
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:

@@ -111,11 +111,12 @@ class Supervisor:
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._locked, folder = locked, locked.folder
         state = None if continued is None else continued.state["run"]
+        changed = {} if continued is None else continued.changed
         self._given = {} if continued is None else continued.given(resolved.spec.shaping)
         controller = resolved.controller()
         self._population = resolved.population(controller.initial(self._config.members))
         if state is not None:
-            with fitting_state(folder):
+            with fitting_state(folder, changed):
                 controller = resumed_controller(
                     self._config, resolved.table, self._config.seed, controller_state(state), self._given
                 )
@@ -135,7 +136,7 @@ class Supervisor:
             self.end,
             lambda: self._throughput.training_seconds,
         )
-        with fitting_state(folder):
+        with fitting_state(folder, changed):
             self._same_plan = state is None or restore_run_state(
                 state, self._population, self._comparisons, self._throughput
             )

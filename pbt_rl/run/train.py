@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
     from pbt_rl.run.nodes.node_fleet import OverNodes
 
 
-def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
+def train(
+    config: Config,
+    callbacks: Callbacks | None = None,
+    spare: Waiting[Any, Any] | None = None,
+    shaping: Sequence[str] = (),
+) -> int:
     """Train a population and return the exit code. Arguments and errors: see `train_on`."""
     with _machines(config) as cluster:
-        return train_on(cluster, config, callbacks, spare)
+        return train_on(cluster, config, callbacks, spare, shaping)
 
 
 def resolve(config: Config) -> ResolvedRun:
@@ -64,12 +70,14 @@ def train_on(
     config: Config,
     callbacks: Callbacks | None = None,
     spare: Waiting[Any, Any] | None = None,
+    shaping: Sequence[str] = (),
 ) -> int:
     """Train a population and return the exit code: 0, or 128 + the number of the signal that ended the run.
 
     If the run exists, continue from its last checkpoint. A run that was never saved starts again. A run that has
     reached its end is not continued. With --overwrite, a new run replaces an existing run.
     cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
+    shaping: NAME=VALUE entries of reward weights that a resumed run sets in each member, even if PBT has changed them.
     Raises ConfigError or EnvSetupError if the user must fix the cause, RunFailed if the run fails, and the exception of
     a callback after the end of the run.
     """
@@ -103,6 +111,7 @@ def train_on(
             check_environment(locked.folder.path, run.spec, _warn, trains=True)
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
+            continued = replace(continued, shaping=tuple(shaping))
         supervisor = Supervisor(run, locked, continued, first, callbacks, fleet)
         if supervisor.end.why is None:
             code = supervisor.run()

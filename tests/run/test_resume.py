@@ -105,6 +105,20 @@ def test_a_comparison_at_the_end_of_the_budget_waits_for_more_frames(tmp_path):
     assert [e for e in decisions(whole) if e["event"] == "applied"], "no decision was applied"
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"pbt.evaluate-episodes": 0}, {"pbt.evaluate-episodes": 4}),
+        ({"pbt.evaluate-episodes": 4}, {"pbt.evaluate-episodes": 0}),
+        ({"pbt.exploit": "backtrack", "num-policies": 5}, {"pbt.exploit": "truncation", "num-policies": 5}),
+    ],
+)
+def test_a_rule_without_the_saved_state_is_named_by_its_option(tmp_path, before, now):
+    run(tmp_path, "x", None, **before, **{"final-episodes": 0})
+    with pytest.raises(ConfigError, match=rf"cannot be resumed .*leave out --{next(iter(now))}$"):
+        run(tmp_path, "x", None, **now, **{"final-episodes": 0, "train-for-frames": 2400})
+
+
 class Unsaved(Identity):
     """Its state is none of JSON types, or has numbers for keys, which would come back as texts."""
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
+from pbt_rl.cli.resume import run as resume
 from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
@@ -38,6 +39,22 @@ def test_members_have_it_from_there_on_and_the_audit_agrees(rules, tmp_path, cap
         assert {d["values"]["shaping.bait"] for d in decisions} <= {value}
         assert all(json.loads(folder.values(m).read_text())["shaping"]["bait"] == value for m in range(5))
         assert audit(folder.path) == 0
+
+
+def test_a_weight_that_pbt_has_changed_is_set_again_if_it_is_given_again(tmp_path, capsys):
+    words = ["--out", str(tmp_path), "--pbt.tune", "shaping.bait", "--shaping.bait", "0.9"]
+    train(parse_train([*TYPED.split(), *words]))
+    folder = RunFolder(tmp_path / "run")
+
+    def weights():
+        return {json.loads(folder.values(m).read_text())["shaping"]["bait"] for m in range(5)}
+
+    assert weights() != {0.9}
+    words = [str(folder.path), "--shaping.bait=0.9", "--train-for-frames=6k", "--pbt.period-frames=5k"]
+    assert resume(words) == 0
+    assert weights() == {0.9}
+    assert "shaping.bait is now 0.9 for each member" in capsys.readouterr().out
+    assert audit(folder.path) == 0
 
 
 def test_other_rules_are_asked_of_such_a_run_and_a_wrong_name_is_refused(tmp_path, capsys):
