@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config
-from pbt_rl.config.command import make_config
+from pbt_rl.config.command import layers_of
+from pbt_rl.config.start_values import with_start_values
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.saved import continued_config
 
 if TYPE_CHECKING:
     from pbt_rl.run.callbacks import OnCheckpoint, OnDecision, OnReport
@@ -132,11 +134,14 @@ def train(
     the run fails or a signal ends it.
     """
     if config is None:
-        config = make_config(**options)
+        layers = layers_of(options)
+        config = layers.config(continued_config(layers.values))
     elif not isinstance(config, Config):
         raise ConfigError(f"train takes a Config or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
+    else:
+        config = _complete(config)
     from pbt_rl.run.callbacks import Callbacks
     from pbt_rl.run.train import train as supervise
 
@@ -147,3 +152,16 @@ def train(
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
     return Result.of(folder)
+
+
+def _complete(config: Config) -> Config:
+    """Read the file of start values of a config, if any.
+
+    Raises ConfigError if `hours` differs from the budget in seconds, because other options follow from `hours`.
+    """
+    if config.hours is not None and config.train_for_seconds != 3600 * config.hours:
+        raise ConfigError(
+            f"hours={config.hours:g} cannot be used in a Config with train_for_seconds={config.train_for_seconds:g}, "
+            "because a Config derives no options from hours: give pbt_rl.train(env=..., hours=...), or leave hours out"
+        )
+    return with_start_values(config)

@@ -19,6 +19,7 @@ from pbt_rl.options.help import draw
 from pbt_rl.options.words import HELP, split
 from pbt_rl.processes.child import Waiting, spare_learner
 from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.saved import continued_config
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
 
 MORE = """\
@@ -50,7 +51,7 @@ def run(arguments: list[str]) -> int:
     # The spare learner loads torch while the environment is constructed.
     spare: Waiting[Any, Any] | None = spare_learner(_shown(given)) if trains else None
     try:
-        command = layers.command()
+        command = layers.command(continued_config(given))
         require(command.show or command.format == "text", "format", command.format, "add --show")
         config = with_start_values(as_base(Config, command))
         from pbt_rl.run.probe import describe_duration

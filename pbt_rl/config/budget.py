@@ -69,13 +69,18 @@ def timed(seconds: float) -> dict[str, Any]:
     return {"pbt.ready": "timed", "pbt.period_seconds": float(rounded)}
 
 
+def comparison_times(config: Config) -> dict[str, Any]:
+    """Return the options of a run that set the times of its comparisons: dotted field -> value."""
+    names = ("ready", "start_frames", "period_frames", "period_seconds")
+    return {f"pbt.{name}": getattr(config.pbt, name) for name in names}
+
+
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that follow from --hours, except options in `given`. Without --hours: {}.
 
     Raises ConfigError if the hours are out of range, or if the run has no comparisons.
 
-    values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
-    of the algorithm.
+    values: all options that are set (dotted field -> value). given: the part of `values` that --hours does not replace.
     """
     hours = values.get("hours")
     if hours is None:

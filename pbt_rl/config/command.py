@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pbt_rl.algos import lookup as algorithms
 from pbt_rl.config import Config, Hypers, hypers_of
-from pbt_rl.config.budget import following_budget, following_hours
+from pbt_rl.config.budget import comparison_times, following_budget, following_hours
 from pbt_rl.config.start_values import with_start_values
 from pbt_rl.envs.lookup import FAMILIES, EnvOptions, family_of, keywords, recipe
 from pbt_rl.errors import ConfigError, algorithm_code, environment_code
@@ -25,6 +25,8 @@ from pbt_rl.options.words import Entry, Line, split, typed
 from pbt_rl.registry import Recipe
 
 PROG = "pbt-rl train"
+CONFIG = "config.json"
+"""Name of the file with the options of a run. As a --config file, it never deletes a run (`overwrite`)."""
 RECIPES: Mapping[str, Recipe] = {
     name: one
     for recipes in (
@@ -86,6 +88,8 @@ class Layers:
         algos = line.last("algo"), content.get("algo"), recipe.get("algo")
         hypers = hypers_of(str(next(filter(None, algos), Config.algo)))
         file = checked(content, table(Config, hypers=hypers), path)
+        if path is not None and path.name == CONFIG:
+            file.pop("overwrite", None)
         return cls(hypers, recipe, file, typed(table(TrainCommand, hypers=hypers), line, PROG))
 
     @cached_property
@@ -113,9 +117,11 @@ class Layers:
             )
         family_of(str(self.values["env"]))
 
-    def command(self) -> TrainCommand:
+    def command(self, before: Config | None = None) -> TrainCommand:
         """Build the command. The environment may be made, because its recipe is a layer.
 
+        before: config of the run that the command continues, if any. The run keeps its comparison times, except times
+        that the user gives.
         Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
         """
         self.check_env()
@@ -124,16 +130,19 @@ class Layers:
         # A recipe may set options of a family that is not installed.
         of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
         of_algorithm = _algorithm_recipe(given.get("algo", Config.algo), of_env, self.hypers)
-        whole = {**of_env, **of_algorithm, **given}
-        whole |= following_hours(whole, given)
+        kept = {} if before is None else comparison_times(before)
+        whole = {**of_env, **of_algorithm, **kept, **given}
+        # --hours on the command line takes precedence over a file, which may contain all options.
+        whole |= following_hours(whole, {**kept, **(self.typed if "hours" in self.typed else given)})
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
-    def config(self) -> Config:
+    def config(self, before: Config | None = None) -> Config:
         """Build the config of the run, without the options of `TrainCommand`.
 
+        before: as in `command`.
         Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
         """
-        return with_start_values(as_base(Config, self.command()))
+        return with_start_values(as_base(Config, self.command(before)))
 
 
 def _named(name: str) -> Mapping[str, object]:
@@ -185,10 +194,9 @@ def parse_train(arguments: Sequence[str]) -> Config:
     return Layers.read(split(arguments)).config()
 
 
-def make_config(**options: Any) -> Config:
-    """Build a config from these options and the recipes.
+def layers_of(options: Mapping[str, Any]) -> Layers:
+    """Return the layers of a config whose options are given in Python. Raises ConfigError for invalid options.
 
-    Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
     options: fields of `Config`. The options of a group are a mapping, an option group, or dotted names.
     """
     given, algo = options.get("env", ""), options.get("algo", Config.algo)
@@ -198,4 +206,12 @@ def make_config(**options: Any) -> Config:
             "or module:factory"
         )
     hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
-    return Layers(hypers, {}, {}, checked(options, table(Config, hypers=hypers))).config()
+    return Layers(hypers, {}, {}, checked(options, table(Config, hypers=hypers)))
+
+
+def make_config(**options: Any) -> Config:
+    """Build a config from options, as in `layers_of`, and the recipes.
+
+    Raises ConfigError for invalid options, and EnvSetupError if the environment cannot be made.
+    """
+    return layers_of(options).config()

@@ -27,6 +27,17 @@ from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import journal_events, read_object
 
 
+def continued_config(values: Mapping[str, Any]) -> Config | None:
+    """Return the config of the run that `pbt-rl train` continues with these options, or None if it starts a run.
+
+    values: dotted field -> value. Raises ConfigError or EnvSetupError if the config of the run cannot be used.
+    """
+    name, out = values.get("name"), values.get("out", Config.out)
+    if name is None or values.get("overwrite") or not RunFolder(Path(out) / name).is_run:
+        return None
+    return read_config(Path(out) / name)
+
+
 def read_config(run: Path) -> Config:
     """Read the config of a run, without importing the modules that it names.
 

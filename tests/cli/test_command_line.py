@@ -304,6 +304,14 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     assert not (tmp_path / "runs" / "x" / "old").exists()
 
 
+def test_the_config_of_a_run_that_replaced_another_run_deletes_nothing(tmp_path):
+    (tmp_path / "config.json").write_text('{"env": "toy/identity", "overwrite": true}')
+    (tmp_path / "mine.json").write_text('{"env": "toy/identity", "overwrite": true}')
+    assert not parse_train(["--config", str(tmp_path / "config.json")]).overwrite
+    assert parse_train(["--config", str(tmp_path / "config.json"), "--overwrite"]).overwrite
+    assert parse_train(["--config", str(tmp_path / "mine.json")]).overwrite
+
+
 @pytest.mark.long
 def test_packages_of_the_user_do_no_harm(tmp_path):
     """A working directory with `envs`, `algos` and `scripts` of its own, and files named as installed modules."""

@@ -6,6 +6,7 @@ import re
 from argparse import Namespace
 from collections import UserDict
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +139,18 @@ def test_lists_may_be_of_other_libraries(names):
 def test_an_option_that_cannot_be_used_is_one_clear_error(options, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         make_config(**{"env": "toy/identity"} | options)
+
+
+def test_a_config_derives_nothing_from_hours_but_reads_a_file_of_start_values(tmp_path):
+    config = make_config(
+        env="toy/identity", mode="serial", num_policies=2, train_for_frames=200, out=tmp_path
+    )
+    with pytest.raises(ConfigError, match=r"hours=2 .*train_for_seconds=0"):
+        pbt_rl.train(replace(config, hours=2))
+    (tmp_path / "x.csv").write_text("learning_rate\n0.001\n0.002\n")
+    starts = replace(config.pbt, start_values=(str(tmp_path / "x.csv"),), enabled=False)
+    result = pbt_rl.train(replace(config, pbt=starts, final_episodes=0))
+    assert [member.hypers["learning_rate"] for member in result.members] == [0.001, 0.002]
 
 
 def test_train_takes_no_name_by_position():

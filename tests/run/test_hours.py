@@ -6,14 +6,15 @@ import re
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.config.budget import following_hours
+from pbt_rl.config.budget import following_hours, timed
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Comparison
 from pbt_rl.display.ranking import in_time
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
-from pbt_rl.run.shown import describe_plan, page
+from pbt_rl.run.shown import describe_plan, page, unread
 from pbt_rl.run.train import resolve, train
 
 
@@ -67,6 +68,53 @@ def test_a_run_that_is_resumed_with_more_frames_keeps_its_times(tmp_path):
     assert train(planned(words)) == 0
     more = parse_resume(tmp_path / "x", ["--train-for-frames", "5000"])
     assert (more.train_for_frames, more.pbt.start_frames, more.pbt.period_frames) == (5000, 125, 100)
+
+
+@pytest.mark.parametrize(
+    ("more", "period"),
+    [
+        ("--train-for-frames 5000", 100),
+        ("--hours 0.0005", 100),
+        ("--train-for-frames 5000 --pbt.period-frames 300", 300),
+    ],
+)
+def test_a_run_that_is_continued_by_its_name_keeps_its_times(tmp_path, pbt_rl, more, period):
+    words = "train --env toy/identity --mode serial --num-policies 2 --no-figures --final-episodes 0 --name x"
+    assert pbt_rl(*words.split(), "--train-for-frames", "2500")[0] == 0
+    code, _, err = pbt_rl(*words.split(), *more.split())
+    assert code == 0, err
+    now = json.loads((tmp_path / "runs" / "x" / "config.json").read_text())["pbt"]
+    assert (now["ready"], now["start_frames"], now["period_frames"]) == ("synchronous", 125, period)
+
+
+def test_hours_replace_a_budget_of_frames_when_a_run_is_resumed(tmp_path):
+    words = f"--mode serial --num-policies 2 --no-figures --out {tmp_path} --name x --train-for-frames 2500"
+    assert train(planned(words)) == 0
+    assert train(parse_resume(tmp_path / "x", ["--hours", "0.0005"])) == 0
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert (summary["ended"], summary["members"][0]["frames"] > 2500) == ("seconds", True)
+    both = parse_resume(tmp_path / "x", ["--hours", "1", "--train-for-frames", "9k"])
+    assert (both.train_for_frames, both.train_for_seconds) == (9000, 3600)
+
+
+def test_hours_on_the_command_line_replace_the_budget_of_a_file(tmp_path):
+    whole = tmp_path / "config.json"
+    whole.write_text(json.dumps(to_json(planned("--train-for-frames 2500 --pbt.mutation-rate 0.7"))))
+    config = planned(f"--config {whole} --hours 0.5")
+    assert (config.train_for_seconds, config.pbt.ready, config.pbt.mutation_rate) == (1800, "timed", 0.7)
+    assert config.train_for_frames > 10**12
+    whole.write_text(json.dumps(to_json(planned("--hours 0.5"))))
+    config = planned(f"--config {whole} --hours 1")
+    assert (config.train_for_seconds, config.pbt.period_seconds) == (3600, timed(3600)["pbt.period_seconds"])
+    assert planned(f"--config {whole}").train_for_seconds == 1800
+
+
+@pytest.mark.parametrize("words", ["--pbt.period-frames 700", "--pbt.start-frames 700"])
+def test_frames_without_effect_beside_hours_get_a_note(words):
+    (note,) = [line for line in unread(resolve(planned(f"--hours 0.5 {words}"))) if "no effect" in line]
+    assert note.startswith(f"note: {words} has no effect")
+    assert not unread(resolve(planned("--hours 0.5")))
+    assert not unread(resolve(planned("--hours 0.5 --pbt.ready synchronous --pbt.period-frames 700")))
 
 
 def test_more_hours_continue_a_run_with_its_period(tmp_path):
