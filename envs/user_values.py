@@ -23,7 +23,8 @@ _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 def attribute(thing: Any, name: str) -> Any:
     """Return an attribute of an object of user code.
 
-    None if the attribute is missing, if reading it raises, or if it comes from a proxy that has values for all names.
+    None if the attribute is missing, or if reading it raises an error. Also None if the object is a proxy that returns
+    a value for any name.
     """
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None

@@ -178,7 +178,7 @@ class OwnDonors:
     """Exploit rule that calls a user-defined function (members, rng) -> {member: donor}.
 
     A member whose donor is another member copies this donor and mutates. All other members stay unchanged.
-    path: `module:function`, for the reasons of decisions.
+    path: `module:function`. Decisions name it in their reason.
     """
 
     path: str

@@ -179,7 +179,8 @@ def _each(texts: Mapping[str, str]) -> str:
 def table(options: Any, **groups: type) -> Mapping[str, Option]:
     """Build the table of a dataclass of options and its groups: dotted name on the command line -> option.
 
-    options: dataclass, or object of a dataclass. An object's groups may belong to subclasses of the declared groups.
+    options: dataclass, or object of a dataclass. The class of a group in an object may be a subclass of the declared
+    class.
     groups: field name -> subclass that replaces the declared class of a group. Used only if `options` is a dataclass.
     """
     if isinstance(options, type):

@@ -26,7 +26,7 @@ def present_field(field: str) -> str:
 
 
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a config with present option names and without removed options.
+    """Return a config with today's option names and without removed options.
 
     config: content of a config.json, with option groups as nested mappings.
     prefix: `GROUP.` if `config` contains the options of a group.

@@ -59,10 +59,10 @@ def ancestors(history: History) -> dict[StateKey, int]:
 
 
 def _lanes(history: History) -> list[list[Node]]:
-    """Return the lanes, tree by tree. A lane is a list of nodes in which each node continues the node before.
+    """Return the lanes, sorted by tree. A lane is a list of nodes. Each node continues the previous node of its lane.
 
-    The lane of a copy is below the donor's lane. Later copies are nearer to the donor. Otherwise the vertical lines of
-    copies would cross more lanes.
+    The lane of a copy is below the donor's lane. Later copies are nearer to the donor, because the vertical lines of
+    copies then cross fewer lanes.
     """
     lineage = history.lineage
     lanes = []
