@@ -339,7 +339,7 @@ class Updater:
         return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
-        """Return the statistics of all steps since the last call. Waits for the device if there are any.
+        """Return the statistics of all steps since the last call. If there are steps, wait for the device.
 
         Call this before the next batch, which overwrites the statistics.
         """

@@ -113,7 +113,7 @@ def auxiliary_loss(
 
 
 def _features(net: PolicyNet, s: Segments) -> Tensor:
-    """Compute features of sequences as in acting, from a zero recurrent state: [L+1, S, F] float32."""
+    """Compute the features of S sequences of L+1 steps, from a zero recurrent state: [L+1, S, F] float32."""
     seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
     state = torch.zeros((s.valid.shape[1], net.state_size), device=s.valid.device)
     features: Tensor = net.body(seen, state, s.first)[0]
