@@ -197,7 +197,8 @@ def status(history: History, running: bool | None, age: float = 0.0) -> str:
     parts = [f"{clock(passed)} of training"]
     if left is not None:
         parts.append(f"{clock(left - age)} left")
-    budget = None if options.train_for_seconds else options.train_for_frames
+    # A search sets the frames of each member itself.
+    budget = None if options.train_for_seconds or history.is_search else options.train_for_frames
     of_budget = f" of {short(budget)}" if budget and history.ended is None else ""
     parts.append(f"{short(history.frames)}{of_budget} {options.unit} of each member")
     if running and told is not None and (told.stalled or told.frames_per_second is not None):

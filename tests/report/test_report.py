@@ -18,7 +18,7 @@ from pbt_rl.report import exports, figures
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
-from pbt_rl.report.page import write_report
+from pbt_rl.report.page import status, write_report
 from pbt_rl.report.pictures import PICTURES, draw
 from tests.helpers.journals import PBT, read_events, run_of, slot_event, write
 
@@ -109,6 +109,17 @@ def test_a_search_is_accounted_for(search):
         mine = [s for s in history.time_slices if s.member == phase.member]
         begin, end = phase.begin_seconds, phase.end_seconds
         assert any(s.begin_seconds <= begin < end <= s.end_seconds + 1e-6 for s in mine)
+
+
+def test_the_budget_is_shown_except_in_a_search_which_sets_the_frames(population, search):
+    def parts(events):
+        config = {**events[0]["config"], "train_for_frames": 3_000_000, "train_for_seconds": 0}
+        unended = [{**events[0], "config": config}, *(e for e in events[1:] if e["event"] != "end")]
+        return status(read_history("x", unended), running=True)
+
+    assert " of 3M frames of each member" in parts(population)
+    assert " frames of each member" in parts(search)
+    assert "3M" not in parts(search)
 
 
 def test_turns_pair_entries_with_exits():
