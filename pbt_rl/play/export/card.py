@@ -25,6 +25,8 @@ from pbt_rl.play.export.net import STATE_IN, ExportedPolicy, Port
 from pbt_rl.record.saved import SavedPolicy
 from pbt_rl.version import __version__
 
+INDICES = "indices count from 0: add the `start` of a `Discrete` or `MultiDiscrete`, or the `low` of an integer `Box`"
+ORDER = "components are in the order of the action space (in a `Dict`: sorted by key), discrete before continuous ones"
 USES = {
     "onnx": """import numpy as np
 import onnxruntime
@@ -124,7 +126,7 @@ class Card:
             _mean(action) * bool(action.low),
         ]
         kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
-        kind += "; indices count from 0: add the space's `start`" * bool(action.nvec)
+        kind += f"; {INDICES}" * bool(action.nvec) + f"; {ORDER}" * (action.components > 1)
         pieces = ["logits of all components"] * bool(action.nvec)
         pieces += ["means", "log stds"] * bool(action.low)
         wide = ", then ".join(pieces)

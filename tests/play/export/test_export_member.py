@@ -201,7 +201,13 @@ def test_the_card_says_how_the_environment_is_played(tmp_path):
     config = Config(env="gym/CartPole-v1", env_option=options, model=MLP, num_policies=1)
     pole = Source(saved_run(tmp_path / "pole", config))
     _, card = export_member(pole, "safetensors", episodes=0, trust=True)
-    assert "`sutton_barto_reward=True`" in card.read_text()
+    text = card.read_text()
+    assert "`sutton_barto_reward=True`" in text
+    assert "`low` of an integer `Box`" in text
+    assert "order of the action space" not in text, "one component"
+    (tmp_path / "hybrid").mkdir()
+    _, card = export_member(Source(run_of(tmp_path / "hybrid", "toy/hybrid", MLP)), "safetensors", episodes=0)
+    assert "order of the action space" in card.read_text()
 
 
 def test_what_cannot_be_exported_is_one_clear_error(tmp_path, monkeypatch):
