@@ -75,7 +75,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
         require(not fixed, "what-if", word, f"{fixed}: train again with --{name} {value}")
     options = table(config)
     arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
-    other = changed(config, typed(options, split(arguments), "pbt-rl audit --what-if"))
+    other = changed(config, typed(options, split(arguments), "pbt-rl train"))
     unread = dict(of_rules(other))
     for word in words:
         name = spelt(word.partition("=")[0])
@@ -140,7 +140,8 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
             )
         estimate = " (estimate)" if number else ""
         lines += [f"  {frames:,} frames{estimate}, {other}" for other in described(one)]
-    print("\n".join(lines[:MOST_LINES]))
+    if lines:
+        print("\n".join(lines[:MOST_LINES]))
     if len(lines) > MOST_LINES:
         print(f"  and {len(lines) - MOST_LINES} more")
     print(f"replacements: {counter.replacements} recorded, {found.replacements} with these rules")

@@ -293,6 +293,17 @@ class Checkpointing:
             self._take_results(self._writer)
         self.evaluations.step()
 
+    def finish_evaluations(self, may_wait: Callable[[], bool], *, saved_at_end: bool) -> None:
+        """Wait for the evaluation in progress, and run the evaluation that has become due meanwhile.
+
+        may_wait: see `Evaluations.finish`. saved_at_end: True if the newest checkpoint has the state at the run's end.
+        """
+        self.evaluations.finish(may_wait)
+        newest = self.newest
+        if saved_at_end and newest is not None and may_wait() and self.evaluations.take(newest.frames):
+            self.evaluations.begin(newest, newest.state()["best_member"], self._dispatch.population.frames)
+            self.evaluations.finish(may_wait)
+
     def _let_go(self) -> None:
         """Release the states that the writer has finished, and request the next states."""
         while self._done:

@@ -444,7 +444,7 @@ class Supervisor:
         def may_wait() -> bool:
             return self.end.signal is None and ended != "failed"
 
-        self._checkpoints.evaluations.finish(may_wait)
+        self._checkpoints.finish_evaluations(may_wait, saved_at_end=self._saved_at_end)
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
         if saved is not None and may_wait():

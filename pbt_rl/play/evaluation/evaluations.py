@@ -5,8 +5,8 @@ At a fixed interval of frames, the best member plays evaluation episodes in a se
     due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
 The process takes CPU time from the training, and does not affect the run otherwise. If the process dies, its result is
-missing. There is at most one evaluation at a time. An evaluation that becomes due during another evaluation begins when
-the other evaluation has ended.
+missing. There is at most one evaluation at a time. If one becomes due during another evaluation, it begins after the
+other evaluation, also at the end of the run. Of several that become due meanwhile, only one begins.
 
 The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
 episodes, and the highest of many such means is biased upwards.) The members with the highest objectives play evaluation

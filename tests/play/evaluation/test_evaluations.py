@@ -113,6 +113,13 @@ def wait(one, seconds=30):
 
 
 @pytest.mark.long
+def test_the_last_evaluation_is_run_although_another_one_runs_at_the_end(tmp_path):
+    frames = [event["at_frames"] for event in evaluations_of(train(tmp_path, 20 * EVERY))]
+    assert frames == sorted(set(frames))
+    assert frames[0] < 20 * EVERY <= frames[-1]
+
+
+@pytest.mark.long
 def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
