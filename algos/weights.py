@@ -174,7 +174,8 @@ class Weights:
     def collect_gradients(self, span: slice) -> Tensor:
         """Return the float32 gradients of the slots in `span`, [G, N].
 
-        The gradients of the working copy are moved to the float32 gradients first.
+        First, the gradients of the working copy (in the dtype of the computation) are copied into the float32
+        gradients, and set to 0.
         """
         of_working, grad = self.gradients(span)
         if self._separate:

@@ -157,7 +157,8 @@ def train(
 def _complete(config: Config) -> Config:
     """Read the file of start values of a config, if any.
 
-    Raises ConfigError if `hours` differs from the budget in seconds, because other options follow from `hours`.
+    Raises ConfigError if `hours` differs from the budget in seconds. (Only `pbt_rl.train(hours=...)` derives this
+    budget and the times of comparisons from `hours`.)
     """
     if config.hours is not None and config.train_for_seconds != 3600 * config.hours:
         raise ConfigError(

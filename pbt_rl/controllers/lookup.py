@@ -48,7 +48,7 @@ def controller_entry(name: str) -> ControllerEntry:
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
     """Return a registry entry. Raises ConfigError for an unknown name, and for an unusable entry of another package.
 
-    option: name of the option that gives the name, for the error.
+    option: name of the option for the error message, such as `controller`.
     """
     try:
         return table[name]

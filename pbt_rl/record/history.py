@@ -502,7 +502,7 @@ def _points(event: Comparison | Progress, seconds: float, ended: dict[int, int])
 
 
 def light(event: Event, *, whole_windows: bool) -> Event:
-    """Reduce each window of a comparison to the mean of the compared episodes, and remove the members' values.
+    """Return a comparison without the members' values, and with the mean of the compared episodes as each window.
 
     Return other events unchanged. (In a run of many members, windows are 90 % of the journal.)
     whole_windows: True if the ready rule compares whole windows. False if it compares only episodes since the last

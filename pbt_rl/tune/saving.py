@@ -70,7 +70,7 @@ def alone(folder: Path | None) -> Iterator[None]:
 def settings_text(value: object) -> str:
     """Format a setting of a run, to compare it with a saved run. Equal settings have equal texts in all processes.
 
-    Only the settings of a dataclass are formatted, not its state, and no settings with the default value. Of other
+    Of a dataclass, the settings that differ from their defaults are formatted, and its state is left out. Of other
     objects, only the class is formatted.
     """
     if is_dataclass(value) and not isinstance(value, type):

@@ -273,7 +273,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return (member, generation) -> pickled state, or a Failure for a broken member or a failed `state()`."""
+        """Return (member, generation) -> pickled state. Broken member or failed `state()`: a Failure instead."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)

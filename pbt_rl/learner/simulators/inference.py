@@ -158,7 +158,7 @@ class Inference:
     # -- capture ------------------------------------------------------------------------------------------------
 
     def _give(self, places: Given, given: Given) -> None:
-        """Put the inputs of a program into `places`: the given tensors, or with CUDA graphs copies in fixed memory."""
+        """Put the inputs of a program into `places`. With CUDA graphs, copy the given tensors into fixed memory."""
         if self._recorder is None or not places:
             places.clear()
             places.update(given if self._recorder is None else {name: x.clone() for name, x in given.items()})

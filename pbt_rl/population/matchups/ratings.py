@@ -45,7 +45,7 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Elo ratings of all members, and results of all pairs of members.
 
-    members: number of members. k: maximum rating change per game, for each agent that the member plays.
+    members: number of members. k: maximum rating change in a game, for one agent of the member.
     objective: score by which PBT ranks members.
     """
 

@@ -25,7 +25,7 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Raise ConfigError if rows do not fill the environments.
+    """Raise ConfigError if the number of rows is not a multiple of the agents of an environment.
 
     Also raise ConfigError if games rank the members, but members do not play each other.
     """
@@ -49,7 +49,7 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
 
 
 def check_agents(config: Config, agents: int, plan: Plan) -> None:
-    """Raise ConfigError if the rows of a vector env do not fill its environments."""
+    """Raise ConfigError if the rows of a vector env are not a multiple of the agents of an environment."""
     envs = config.envs_per_vector_env
     for slots in (pack.slots for pack in plan.packs if envs):
         alone = slots == 1 or config.matchup.scheme == "self"
