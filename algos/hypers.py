@@ -3,9 +3,9 @@
 Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 
 `hyper` declares a hyperparameter as a field of a frozen dataclass. The docstring below the field is its help text. The
-field becomes an option `--hypers.NAME`. If the algorithm of a run reads the name, each member has a value of it. A loss
-that lists the name (`Algorithm.loss_hypers`) reads `hypers["NAME"]`. Hyperparameters of a single algorithm are declared
-in a separate dataclass:
+field becomes an option `--hypers.NAME`. If the run's algorithm uses the hyperparameter, each member has its own value.
+A loss that lists the name (`Algorithm.loss_hypers`) reads `hypers["NAME"]`. Hyperparameters of a single algorithm are
+declared in a separate dataclass:
 
     @dataclass(frozen=True)
     class PenaltyHypers:

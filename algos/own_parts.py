@@ -464,8 +464,7 @@ NAMED = 4
 def check_again(net: nn.Module, again: nn.Module) -> list[str]:
     """Check that custom modules compute only with weights, buffers and inputs. Return warnings.
 
-    The warnings name weights without gradient. Raises NetworkError if a module computes with a tensor that is none of
-    these.
+    The warnings name weights without gradient. Raises NetworkError if a module computes with any other tensor.
 
     again: second network that was built with the options of `net`.
     """

@@ -112,7 +112,7 @@ class Engines:
         return frames_R, info
 
     def step(self, action_R: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
-        """Step every existing row, except rows whose games begin in this step.
+        """Step the rows that exist. A row whose game begins in this step only returns its first frame.
 
         Return (frames [R, 1, 84, 84], scores [R], terminated [R], truncated [R], info). info["lives"]: [R].
         """

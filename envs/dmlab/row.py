@@ -270,7 +270,7 @@ class Game:
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Check whether this level needs a new engine (Lab), but the row has already made MOST_LABS engines."""
+        """Return True if this level needs a new engine (Lab) and the row has already made MOST_LABS engines."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:

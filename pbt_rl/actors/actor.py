@@ -89,7 +89,7 @@ UNCOUNTED_VERSION = -1
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """Source of a vector env's shaping (`ShapingSource`) in an actor, with further data for the vector env."""
+    """Reader of the reward weights of a vector env's members (a `ShapingSource`), with more data of the vector env."""
 
     table: ShapingTable
     envs_per_policy: int

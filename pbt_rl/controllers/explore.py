@@ -219,7 +219,7 @@ class Perturb(ByChance):
     mutation_rate: probability that a value changes.
     factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
-    categories: mutation of values with the scale `choice`.
+    categories: kind of mutation of values with the scale `choice`, see `Categories`.
     anew: probability that a copy redraws a value with a user-defined range.
     """
 
@@ -282,7 +282,7 @@ class Perturb(ByChance):
 
 
 class EachByChance(FromPriors, ByChance):
-    """Base of rules that change each value independently with `probability`. categories: mutation of choices."""
+    """Base of rules that change each value independently with `probability`. categories: see `Categories`."""
 
     probability: float
     categories: Categories
@@ -310,7 +310,7 @@ class PerturbFactors(EachByChance):
 
     Results are clipped to the bounds. An integer changes by at least 1 unless a bound prevents the change.
     factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for the paper's GANs.
-    probability: probability that a value changes (1 in the paper). categories: mutation of choices.
+    probability: probability that a value changes (1 in the paper). categories: see `Categories`.
     """
 
     tuned: Mapping[str, HyperSpec]

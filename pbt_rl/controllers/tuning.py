@@ -42,8 +42,8 @@ def chosen(
     member 0 starts with the default value if the default is within the bounds.
 
     Raises ConfigError for an unknown name, an invalid range, a prior outside user-defined bounds, and a prior of a
-    value that is not tuned. Also raises ConfigError for reward shaping that is not tuned by default, has the default 0,
-    and is tuned without a range.
+    value that is not tuned. Also raises ConfigError if `tune` lists a reward weight without a range, although its
+    default is 0 and it is not tuned by default.
     """
     bounds = dict(_entry("pbt.tune", table, entry) for entry in tune)
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)

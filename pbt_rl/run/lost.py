@@ -6,8 +6,8 @@
                 -> a new learner and new actors     load the restore points, as in a resumed run
 
 Members with a slot of the lost learner continue from their restore points, usually in the newest checkpoint. Other
-packs train meanwhile. Parked members and remembered states lose no training, because they are in the store. Exception:
-a state that the lost learner had not yet written to the store is replaced with its restore point.
+packs train meanwhile. Parked members and remembered states (docs/architecture.md) lose no training, because the store
+has their weights. If the lost learner had not yet written a state to the store, its restore point replaces it.
 
 If a machine is lost, its learner restarts on a free machine. If no machine is free, the members move to running packs,
 and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
@@ -243,7 +243,7 @@ class ActorRestarts:
             )
 
     def _shortened(self, error: str) -> str:
-        """Return an error text. Of a repeated error with several lines, return only a note and the last line."""
+        """Return an error text. If an error with several lines is repeated, return only a note and its last line."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
         self._seen[key] += 1
         again = f"the same error again ({self._seen[key]} times): "
