@@ -380,10 +380,13 @@ class CpuInitialiser:
         return lone_pack(self._config, self._spec, self._plan, self._values)
 
     def initialised(self, member: int, generation: int) -> Arrays:
-        """Return the state of an untrained member of this generation."""
-        return initialised_arrays(
-            self._pack, initialised_net(self._config, self._spec, self._config.seed, member, generation)
-        )
+        """Return the state of an untrained member of this generation. The state of torch's generator is kept.
+
+        In serial mode, learners of this process draw from the generator, for example for dropout.
+        """
+        with torch.random.fork_rng(devices=[]):
+            net = initialised_net(self._config, self._spec, self._config.seed, member, generation)
+            return initialised_arrays(self._pack, net)
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

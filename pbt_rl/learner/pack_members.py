@@ -62,7 +62,9 @@ class PackMembers:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
             self._note_counts(load)
-            if load.initialised != (load.member, 0):  # otherwise the pack has these weights already
+            if load.initialised == (load.member, 0):  # the pack has these weights already
+                self._note_fresh(load)
+            else:
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:

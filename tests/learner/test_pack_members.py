@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pbt_rl.actors.messages import Load
+from pbt_rl.actors.state_pool import Counts
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 from tests.helpers.packs import same_bits
 
@@ -70,6 +71,16 @@ def test_a_learner_begins_with_the_fresh_weights_of_a_later_generation(stand):
         values = VALUES | {"shaping.bait": 0.25}
         other.trainer.members.place_first([Load(0, 4, 3, values, initialised=(4, 3))])
         assert torch.equal(state(other, 4)["param"], state(stand, 4)["param"])
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_the_learning_rate_falls_anew_for_weights_that_a_lost_learner_initialises_again(generation):
+    with Bench(policies=2, members=MEMBERS, core="gru", spare=2) as bench:
+        members = Stand(bench).trainer.members
+        counts = Counts(4000, 1000, 10, 0)
+        members.place_first([Load(0, 4, generation, VALUES, initialised=(4, generation), counts=counts)])
+        steps = bench.shared.sampling.steps[MEMBERS.index(4)]
+        assert members.fresh_steps[MEMBERS.index(4)] == steps > 0
 
 
 def test_the_former_slot_members_rollouts_teach_no_member(stand):

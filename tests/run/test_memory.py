@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from pbt_rl.actors import actor as actor_module
 from pbt_rl.actors.actor import Actor
@@ -13,6 +14,7 @@ from pbt_rl.actors.shared_tables import MatchupTable, ShapingTable
 from pbt_rl.actors.state_pool import Counts
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.lookup import make_vector_env
+from pbt_rl.learner.build import CpuInitialiser
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from tests.helpers import plans
@@ -75,6 +77,17 @@ def test_vector_envs_know_which_rows_of_the_run_they_are(memory, monkeypatch):
     for record in memory.actors:
         Actor(record.setup, print).close()
     assert made == [(4 * vector_env, 4) for vector_env in range(12)]
+
+
+def test_a_state_that_is_initialised_on_the_way_moves_no_generator(resolved):
+    """In serial mode a checkpoint may initialise states, and learners of this process draw masks of dropout."""
+    values = fresh(resolved).slots[0][0].values
+    initialiser = CpuInitialiser(resolved.config, resolved.spec, resolved.plan.packs[0], values)
+    before = torch.random.get_rng_state()
+    first = initialiser.initialised(0, 1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    again = initialiser.initialised(0, 1)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
 def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
