@@ -20,9 +20,10 @@ from pbt_rl.run.callbacks import Callbacks, Stop
 from pbt_rl.run.train import train
 
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
-"""Minimum and maximum seconds of training in a trial."""
+"""Seconds of training after the first learned batch, and maximum seconds of training in a trial. In mode `async`, the
+speed before this batch is not measured, because sampling is faster until rollouts wait for the learner."""
 UPDATES = 3
-"""Minimum number of increases of the frames between views, if a trial ends before MOST_PROBE_SECONDS."""
+"""Minimum number of increases of the frames after the first batch, if a trial ends before MOST_PROBE_SECONDS."""
 
 
 def describe_duration(config: Config, spec: EnvSpec) -> str:
@@ -32,6 +33,7 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
     Raises KeyboardInterrupt if a signal ends the trial.
     """
     steps: list[tuple[float, int]] = []
+    learned: list[tuple[float, int]] = []
     restarted = 0
 
     def note(view: RunView) -> Stop | None:
@@ -39,7 +41,9 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
         restarted = view.actors_restarted
         if not steps or view.frames > steps[-1][1]:
             steps.append((view.training_seconds, view.frames))
-        enough = view.training_seconds >= PROBE_SECONDS and len(steps) > UPDATES
+            if config.mode != "async" or view.busy_threads.get("learning", 0.0) > 0:
+                learned.append(steps[-1])
+        enough = len(learned) > UPDATES and view.training_seconds >= learned[0][0] + PROBE_SECONDS
         return Stop("the trial is over") if enough else None
 
     try:
@@ -72,7 +76,7 @@ def describe_duration(config: Config, spec: EnvSpec) -> str:
         return f"no estimate of the duration: {found}; `pbt-rl envs check {config.env}` reports the mistake"
     if len(steps) < 2:
         return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
-    (began, before), (ended, frames) = steps[0], steps[-1]
+    (began, before), (ended, frames) = (learned if len(learned) > 1 else steps)[0], steps[-1]
     return _in_words(config, spec, (frames - before) / (ended - began), ended)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -16,8 +17,10 @@ from pbt_rl.cli import EXIT_USER_ERROR
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import field_docs, table
+from pbt_rl.run.probe import describe_duration
 from tests.helpers.runs import HANG_SECONDS, ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "options.txt"
@@ -207,12 +210,29 @@ def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch
     assert not Path("runs").exists()
 
 
+def test_an_estimate_leaves_out_what_is_sampled_before_the_first_batch_is_learned(monkeypatch):
+    def trial(_config, callbacks):
+        for second in range(30):
+            frames = 10_000 * min(second, 3) + 2_000 * max(0, second - 3)
+            busy = {"environment": 1.0, "learning": float(second > 3)}
+            view = SimpleNamespace(
+                training_seconds=float(second), frames=frames, busy_threads=busy, actors_restarted=0
+            )
+            if callbacks.on_report(view):
+                return 0
+        raise AssertionError("the trial did not end")
+
+    monkeypatch.setattr("pbt_rl.run.probe.train", trial)
+    config = parse_train(["--env", "toy/identity"])
+    assert ", at 2,000 frames/s in all" in describe_duration(config, probe(config.env, config.env_options))
+
+
 def test_a_trial_that_fails_or_learns_nothing_gives_no_estimate(pbt_rl, monkeypatch):
     plan = ("train", "--env", "toy/identity", "--devices", "cpu", "--show")
     too_large = ConfigError("this run cannot fit into memory")
 
     def restarts(_config, callbacks):
-        callbacks.on_report(Mock(frames=9, training_seconds=1.0, actors_restarted=2))
+        callbacks.on_report(Mock(frames=9, training_seconds=1.0, actors_restarted=2, busy_threads={}))
         return 0
 
     for trial, why in (
