@@ -158,6 +158,8 @@ class Checkpointing:
         self.names: NetNames
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
+        self._best_member: int | None = None
+        """Best member at `newest`."""
         self.begun = self.whole = 0
         """Number of checkpoints begun so far, and `CheckpointInProgress.number` of the last complete checkpoint."""
         self._current: CheckpointInProgress | None = None
@@ -301,7 +303,7 @@ class Checkpointing:
         self.evaluations.finish(may_wait)
         newest = self.newest
         if saved_at_end and newest is not None and may_wait() and self.evaluations.take(newest.frames):
-            self.evaluations.begin(newest, newest.state()["best_member"], self._dispatch.population.frames)
+            self.evaluations.begin(newest, self._best_member, self._dispatch.population.frames)
             self.evaluations.finish(may_wait)
 
     def _let_go(self) -> None:
@@ -340,8 +342,9 @@ class Checkpointing:
         self._current, self.whole = None, current.number
         self._dispatch.end_checkpoint(self.newest.states(self.names), self.newest.path.name)
         self.failure = ""
+        self._best_member = current.state["best_member"]
         if current.evaluates:
-            self.evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
+            self.evaluations.begin(self.newest, self._best_member, current.all_frames)
 
     def _give_up(self, current: CheckpointInProgress) -> None:
         """Drop a failed or abandoned checkpoint, and release the states that were not passed to the writer."""
